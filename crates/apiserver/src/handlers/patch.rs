@@ -81,7 +81,7 @@ pub(super) async fn patch(
             let found = api.find(call, target, &key).await?;
             let found = found.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
             let patch = Patch::read(call, target, kind)?;
-            let make = |old: &Value| patch.on(old, options.validation);
+            let make = |old: &Value| patch.typed(old, options.validation);
             (200, writer.change(&key, found, subresource, &make).await?)
         }
     };
@@ -141,12 +141,6 @@ impl<'a> Patch<'a> {
             }
             PatchKind::Apply => Err(Status::bad_request("an apply patch is not taken here")),
         }
-    }
-
-    fn on(&self, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
-        let new = self.typed(old, validation)?;
-        check_uid(self.target, old, &new)?;
-        Ok(new)
     }
 
     /// The patched object, read as one of its kind that is still called as before.
@@ -341,15 +335,6 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// Other than an update, a patch does not ask for the object of a certain uid: it would change it.
-fn check_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
-    let uid = object::meta_text(new, "uid");
-    match uid.is_empty() || uid == object::meta_text(old, "uid") {
-        true => Ok(()),
-        false => Err(lifecycle::other_uid(&target.table, &target.kind, old, uid)),
-    }
-}
-
 async fn applied(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
@@ -376,7 +361,6 @@ async fn applied(
         check_repeated(call, options.validation)?;
         lifecycle::match_namespace(&target.kind, &mut merged, target.namespace.as_deref())?;
         check_name(object::name(&merged), &key.name)?;
-        live.map_or(Ok(()), |live| check_uid(target, live, &merged))?;
         Ok(merged)
     };
     let allowed = || -> BoxFuture<'_, Result<(), Status>> {
@@ -388,12 +372,7 @@ async fn applied(
             check_wants_none(target, key, &wanted)
         })
     };
-    let fresh = || {
-        let mut new = make(None)?;
-        object::metadata_mut(&mut new).remove("resourceVersion");
-        Ok(new)
-    };
-    let put = Put { may_create: &allowed, fresh: &fresh, changed: &|old| make(Some(old)) };
+    let put = Put { may_create: &allowed, fresh: &|| make(None), changed: &|old| make(Some(old)) };
     writer.put(key, subresource, &put).await
 }
 

@@ -43,12 +43,7 @@ pub(super) async fn replace(
             }
         })
     };
-    let fresh = || {
-        let mut new = decode(None)?;
-        object::metadata_mut(&mut new).remove("resourceVersion");
-        Ok(new)
-    };
-    let put = Put { may_create: &allowed, fresh: &fresh, changed: &|old| decode(Some(old)) };
+    let put = Put { may_create: &allowed, fresh: &|| decode(None), changed: &|old| decode(Some(old)) };
     let (code, written) = writer.put(&key, subresource, &put).await?;
     body::changed(api, call, &shape, code, written)
 }
@@ -61,7 +56,8 @@ fn nothing(key: &ObjectKey) -> Value {
 
 /// The object in the body, which must be the one of the URL.
 fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Value>) -> Result<Value, Status> {
-    let new = body::decode(call, target, options.validation, old)?;
+    let mut new = body::decode(call, target, options.validation, old)?;
+    lifecycle::match_namespace(&target.kind, &mut new, target.namespace.as_deref())?;
     let (name, wanted) = (object::name(&new), call.captures.name.as_str());
     check_name(name, wanted)?;
     Ok(new)

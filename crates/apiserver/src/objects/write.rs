@@ -9,7 +9,7 @@ use portolan_machinery::{
     warnings,
 };
 use portolan_store::StoredObject;
-use portolan_types::{ObjectKey, Reason, Record, ResourceVersion, Status, object};
+use portolan_types::{ObjectKey, Reason, Record, ResourceVersion, Status, number, object};
 use serde_json::Value;
 
 use crate::{
@@ -151,12 +151,15 @@ impl<'a> Writer<'a> {
         lifecycle::wipe_system_fields(&mut object);
         lifecycle::match_namespace(&self.target.kind, &mut object, namespace)?;
         checks.extend(self.while_defined(&object).await?);
-        // Upstream looks at it only when it stores the object.
-        let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
+        let revision = object::metadata_mut(&mut object).remove("resourceVersion");
         self.name_owners_once(&mut object, Moment::Sent);
         self.track(None, &mut object, subresource).await?;
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         self.name_owners_once(&mut object, Moment::Admitted);
+        let sent = revision.as_ref().and_then(Value::as_str).unwrap_or_default();
+        if name.is_some() {
+            check_revision(sent)?;
+        }
         if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
             lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
         }
@@ -177,9 +180,13 @@ impl<'a> Writer<'a> {
         self.api.admission.furnish(self.api, &request, &mut object, None, &mut commit).await?;
         commit.checks.append(&mut checks);
         if self.options.dry_run {
-            object::metadata_mut(&mut object).extend(sent.map(|version| ("resourceVersion".to_owned(), version)));
+            let sent = revision.map(|revision| ("resourceVersion".to_owned(), revision));
+            object::metadata_mut(&mut object).extend(sent);
             quota::check(self.api, &request, &object, None).await?;
             return self.would_create(&commit.key, object).await;
+        }
+        if name.is_none() {
+            lifecycle::check_unset_revision(sent)?;
         }
         owners.settle(&mut object);
         commit.record = Some(self.record(&object).await?);
@@ -261,9 +268,9 @@ impl<'a> Writer<'a> {
         let old = tree(self.target, &found.stored)?;
         self.conversions.clear();
         let mut new = self.with_conversions(|| make(&old)).await?;
-        check_revision(&new)?;
         let request = self.request(Operation::Update, &key.name, subresource);
         lifecycle::match_namespace(&self.target.kind, &mut new, Some(object::namespace(&old)))?;
+        check_revision(object::meta_text(&new, "resourceVersion"))?;
         if self.call.attributes.verb == "update" {
             self.name_owners_once(&mut new, Moment::Sent);
         }
@@ -281,6 +288,8 @@ impl<'a> Writer<'a> {
             warn: Some(&warn),
             allocates: self.allocates(),
             grants_admin_access,
+            // Other than an update, a patch does not ask for the object of a certain uid: it would change it.
+            asks_uid: self.call.attributes.verb != "patch",
             ..self.context(&again, &names)
         };
         let update = lifecycle::prepare_update(&context, &self.target.kind, isolated, &old, new)?;
@@ -454,11 +463,10 @@ impl Owners {
 
 /// # Errors
 /// 500, as upstream, when the resourceVersion is no number.
-fn check_revision(new: &Value) -> Result<(), Status> {
-    match object::meta_text(new, "resourceVersion") {
-        "" => Ok(()),
-        text if text.parse::<u64>().is_ok() => Ok(()),
-        text => Err(Status::new(Reason::Unknown, no_number(text))),
+fn check_revision(sent: &str) -> Result<(), Status> {
+    match sent.is_empty() || number::unsigned(sent, Some(10)).is_some() {
+        true => Ok(()),
+        false => Err(Status::new(Reason::Unknown, no_number(sent))),
     }
 }
 

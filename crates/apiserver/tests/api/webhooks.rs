@@ -480,7 +480,7 @@ async fn patches_cannot_move_objects_or_blow_them_up() {
     for (path, codes, says) in [
         ("/name", vec![400, 422], ""),
         ("/namespace", vec![400], ""),
-        ("/uid", vec![409], ""),
+        ("/uid", vec![422], "field is immutable"),
         (
             "/absent",
             vec![500],

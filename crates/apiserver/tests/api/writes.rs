@@ -279,6 +279,57 @@ async fn of_a_deletion_with_a_body_the_query_is_not_read() {
 }
 
 #[tokio::test]
+async fn a_revision_of_what_is_new_is_looked_at_as_upstream_does() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let admin = Plane::new().await.admin();
+    let at = |name: &str, revision: &str| json!({"metadata": {"name": name, "resourceVersion": revision}});
+    for (case, name, revision, code) in [
+        ("what is wrong is told before", "A_B", "5", 422),
+        ("what is right has none", "a", "5", 500),
+        ("what is no number is none", "b", "x", 201),
+        ("nor what is too large", "c", "99999999999999999999", 201),
+        ("nor zero", "d", "0", 201),
+    ] {
+        let answer = admin.post(MAPS, at(name, revision)).await;
+        assert_eq!(answer.code, code, "{case}: {}", answer.text());
+    }
+    for (case, revision, code) in [("a number is passed over", "5", 201), ("it must be one", "x", 500)] {
+        let answer = admin.put(&format!("{LEASES}/l-{code}"), at(&format!("l-{code}"), revision)).await;
+        assert_eq!(answer.code, code, "{case}: {}", answer.text());
+    }
+    let tried = admin.put(&format!("{LEASES}/tried?dryRun=All"), at("tried", "5")).await.expect(201).json();
+    assert_eq!(tried["metadata"]["resourceVersion"], "5");
+}
+
+#[tokio::test]
+async fn another_namespace_is_refused_before_all_else() {
+    let admin = Plane::new().await.admin();
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let other = |name: &str| json!({"metadata": {"name": name, "namespace": "z", "resourceVersion": "x"}});
+    for (case, answer) in [
+        ("of nothing", admin.put(&format!("{MAPS}/none"), other("none")).await),
+        ("of something", admin.put(&format!("{MAPS}/a"), other("a")).await),
+        ("by a patch", admin.merge(&format!("{MAPS}/a"), other("a")).await),
+    ] {
+        let refused = answer.expect(400);
+        let expected = "the namespace of the provided object does not match the namespace sent on the request";
+        assert_eq!(refused.message(), expected, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_patched_uid_is_told_beside_what_else_is_wrong() {
+    let admin = Plane::new().await.admin();
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let wrong = json!({"metadata": {"uid": "u", "finalizers": ["-"]}});
+    let refused = admin.merge(&format!("{MAPS}/a"), wrong).await.expect(422);
+    let fields: Vec<&str> = ["metadata.finalizers", "metadata.uid"].into();
+    assert!(fields.iter().all(|field| refused.message().contains(field)), "{}", refused.message());
+    let renamed = json!({"metadata": {"uid": "u", "name": "b"}});
+    admin.merge(&format!("{MAPS}/a"), renamed).await.expect(400);
+}
+
+#[tokio::test]
 async fn generated_names_differ_and_some_updates_create() {
     let admin = Plane::new().await.admin();
     let body = json!({"metadata": {"generateName": "a-"}});

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use portolan_types::{GroupKind, Reason, Status, object};
+use portolan_types::{GroupKind, Reason, Status, number, object};
 use serde_json::Value;
 
 use super::{WriteContext, devices, keep_server_keys, strategy};
@@ -20,7 +20,7 @@ const MAX_PREFIX: usize = 63 - SUFFIX_LENGTH;
 /// The object as it is to be stored, from what a client sent. `namespace` and `name` are those of the URL.
 ///
 /// # Errors
-/// 400 when the object contradicts the URL, 500, as upstream, when it has a resourceVersion, 422 when it is invalid.
+/// 400 when the object contradicts the URL, 422 when it is invalid.
 pub fn prepare_create(
     ctx: &WriteContext<'_>,
     kind: &Kind,
@@ -30,9 +30,6 @@ pub fn prepare_create(
 ) -> Result<Value, Status> {
     if !object.is_object() {
         return Err(Status::bad_request("the object provided is not an object"));
-    }
-    if !matches!(object::meta_text(&object, "resourceVersion"), "" | "0") {
-        return Err(Status::new(Reason::Unknown, "resourceVersion should not be set on objects to be created"));
     }
     fill_type(kind, &mut object);
     match_namespace(kind, &mut object, namespace)?;
@@ -53,6 +50,17 @@ pub fn prepare_create(
     strategy::after_validation(kind, &mut object);
     decode::settle(ctx.table, kind, &mut object);
     Ok(object)
+}
+
+/// A new object has no revision yet. Upstream asks when all else about it is right, and passes over what is no number.
+///
+/// # Errors
+/// 500 when the client has set one.
+pub fn check_unset_revision(sent: &str) -> Result<(), Status> {
+    match number::unsigned(sent, Some(10)) {
+        None | Some(0) => Ok(()),
+        Some(_) => Err(Status::new(Reason::Unknown, "resourceVersion should not be set on objects to be created")),
+    }
 }
 
 /// Takes off what no client says of a new object. It is owned by nobody then, so this comes before ownership is recorded.

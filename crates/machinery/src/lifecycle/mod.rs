@@ -28,7 +28,7 @@ use portolan_types::{Seams, StatusCause, annotations, object, placement::Placeme
 use serde_json::Value;
 
 pub use binding::{bind, check_binding};
-pub use create::{match_namespace, name_owners_once, prepare_create, wipe_system_fields};
+pub use create::{check_unset_revision, match_namespace, name_owners_once, prepare_create, wipe_system_fields};
 pub use delete::{
     DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, UNSAFE_DELETE, check_preconditions,
     delete_options, prepare_delete, unsafe_delete_refused,
@@ -41,7 +41,7 @@ pub use scale::{live_scale, read_scale, scale_of, with_scale};
 pub use signing::asked_by;
 pub use strategy::creates_on_update;
 pub(crate) use strategy::{same_sources, status_keeps_metadata};
-pub use update::{Update, other_uid, prepare_update, uid_conflict};
+pub use update::{Update, prepare_update, uid_conflict};
 
 use crate::{
     decode::{self, Emptiness},
@@ -104,6 +104,8 @@ pub struct WriteContext<'a> {
     pub grants_admin_access: bool,
     /// Whether addresses and ports of a Service are given out.
     pub allocates: Allocates,
+    /// A uid that is sent is that of the object that is meant. Otherwise it is what the object is to have, which cannot be.
+    pub asks_uid: bool,
 }
 
 /// What a Service is given of addresses and ports.
@@ -128,6 +130,7 @@ impl<'a> WriteContext<'a> {
             warn: None,
             grants_admin_access: true,
             allocates: Allocates::Given,
+            asks_uid: true,
         }
     }
 

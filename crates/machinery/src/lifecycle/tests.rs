@@ -93,17 +93,37 @@ fn names_are_generated_within_63_bytes() {
 }
 
 #[test]
+fn what_is_new_has_no_revision_that_is_a_number() {
+    for (sent, is_right) in [("", true), ("0", true), ("x", true), ("99999999999999999999", true), ("1", false)] {
+        assert_eq!(check_unset_revision(sent).is_ok(), is_right, "{sent:?}");
+    }
+}
+
+#[test]
+fn another_uid_is_another_object_or_a_wrong_value() {
+    let old = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
+    let mut new = old.clone();
+    new["metadata"]["uid"] = "u".into();
+    new["metadata"]["finalizers"] = json!(["-"]);
+    let (table, seams) = (KindTable::builtin(), seams());
+    let refused = |asks_uid| {
+        let context = WriteContext { asks_uid, ..WriteContext::new(table, &seams) };
+        prepare_update(&context, kind("", "ConfigMap"), None, &old, new.clone()).unwrap_err()
+    };
+    assert_eq!(refused(true).code(), 409);
+    let told = refused(false);
+    let mut fields: Vec<&str> = told.details().causes.iter().map(|cause| &*cause.field).collect();
+    fields.dedup();
+    assert_eq!((told.code(), &fields[..2]), (422, &["metadata.finalizers", "metadata.uid"][..]));
+}
+
+#[test]
 fn a_create_that_contradicts_its_url_is_refused() {
     for (case, object, expected) in [
         (
             "another namespace",
             json!({"metadata": {"name": "a", "namespace": "b"}}),
             (400, "the namespace of the provided object does not match the namespace sent on the request"),
-        ),
-        (
-            "a resourceVersion",
-            json!({"metadata": {"name": "a", "resourceVersion": "1"}}),
-            (500, "resourceVersion should not be set on objects to be created"),
         ),
         (
             "no name",

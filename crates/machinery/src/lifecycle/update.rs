@@ -8,11 +8,7 @@ use super::{
     create::{check_kind, fill_type, match_name, match_namespace},
     devices, is_removable, keep_server_keys, strategy,
 };
-use crate::{
-    apply, custom, decode, defaults,
-    kinds::{Kind, KindTable},
-    validation,
-};
+use crate::{apply, custom, decode, defaults, kinds::Kind, validation};
 
 /// What an update comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +26,8 @@ pub enum Update {
 /// `old` has its resourceVersion. A resourceVersion in `new` is a precondition.
 ///
 /// # Errors
-/// 400 when name or namespace contradict `old`, 409 for another uid or resourceVersion, 422 when it is invalid.
+/// 400 when name or namespace contradict `old`, 409 for another uid, where one is asked for, or resourceVersion, 422 when it is
+/// invalid.
 pub fn prepare_update(
     ctx: &WriteContext<'_>,
     kind: &Kind,
@@ -44,7 +41,11 @@ pub fn prepare_update(
     fill_type(kind, &mut new);
     match_namespace(kind, &mut new, Some(object::namespace(old)))?;
     match_name(&mut new, Some(object::name(old)))?;
-    check_preconditions(kind, old, &new)?;
+    let other_uid = other_uid(old, &new);
+    if let Some(uid) = other_uid.as_deref().filter(|_| ctx.asks_uid) {
+        return Err(uid_conflict(kind, old, uid));
+    }
+    check_revision(kind, old, &new)?;
     // What an apply leaves as it is stays so, also where its version would have more by default.
     if !apply::equal_but_bookkeeping(old, &new) {
         defaults::apply(ctx.table, kind, &mut new)?;
@@ -57,6 +58,10 @@ pub fn prepare_update(
     }
     strategy::before_update(ctx, kind, subresource, old, &mut new);
     keep_server_keys(&mut new, Some(old));
+    if let Some(uid) = other_uid {
+        // It is refused below, beside all else that is wrong.
+        object::metadata_mut(&mut new).insert("uid".into(), uid.into());
+    }
     let is_same = *old == new && (has_version || kind.unconditional_update);
     if is_same && is_removable(old) {
         return Ok(Update::Removed(new));
@@ -88,13 +93,6 @@ pub fn prepare_update(
     })
 }
 
-/// What is said of a patch that gives an object another uid.
-pub fn other_uid(table: &KindTable, kind: &Kind, old: &Value, uid: &str) -> Status {
-    let mut new = old.clone();
-    object::metadata_mut(&mut new).insert("uid".into(), uid.into());
-    Status::invalid(&kind.called(), object::name(old), validation::validate_update(table, kind, None, old, &new))
-}
-
 /// Where upstream keeps an object: it stands in a message that clients know.
 fn upstream_key(kind: &Kind, object: &Value) -> String {
     let prefix = match &*kind.resource {
@@ -121,11 +119,13 @@ pub fn uid_conflict(kind: &Kind, old: &Value, asked: &str) -> Status {
     Status::conflict(&kind.group_resource(), object::name(old), why)
 }
 
-fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
-    let (before, after) = (object::meta_text(old, "uid"), object::meta_text(new, "uid"));
-    if !after.is_empty() && before != after {
-        return Err(uid_conflict(kind, old, after));
-    }
+/// The uid of an object that is sent, unless it is that of the stored one.
+fn other_uid(old: &Value, new: &Value) -> Option<String> {
+    let uid = object::meta_text(new, "uid");
+    (!uid.is_empty() && uid != object::meta_text(old, "uid")).then(|| uid.to_owned())
+}
+
+fn check_revision(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
     let (before, after) = (object::meta_text(old, "resourceVersion"), object::meta_text(new, "resourceVersion"));
     if !matches!(after, "" | "0") && !before.is_empty() && before != after {
         return Err(Status::modified(&kind.group_resource(), object::name(old)));

@@ -164,7 +164,7 @@ fn owners(metadata: &At<'_>, errors: &mut Errors) {
                 errors.invalid(path.child(key), &"".into(), "must not be empty");
             }
         }
-        if version == "v1" && owner.text("kind") == "Event" {
+        if matches!(version, "v1" | "/v1") && owner.text("kind") == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
             errors.push(FieldError::invalid_shown(&path, &internal::shown("OwnerReference", owner.value), why));
         }
