@@ -135,7 +135,7 @@ impl Target {
     /// Finds the kind and checks that the URL's namespace fits its scope.
     ///
     /// # Errors
-    /// 404 for unknown resources and wrong scopes, 400 for impossible namespaces.
+    /// 404 for unknown resources and wrong scopes, 400 for impossible namespaces, 405 for methods that no resource has.
     pub(crate) async fn of(api: &ApiServer, call: &Call) -> Result<Self, Status> {
         let Captures { group, resource, namespace, .. } = &call.captures;
         let found = find(api, call).await?.filter(|(found, _)| found.kind.served);
@@ -156,6 +156,8 @@ impl Target {
             (true, None, _) if table.conversion().is_some() && !matches!(&*call.attributes.verb, "list" | "watch") => {
                 Err(routes::nothing_at(&call.path))
             }
+            // The router looks for the resource before it looks at the method.
+            _ if call.method == Method::HEAD || call.attributes.verb.is_empty() => Err(method_not_allowed()),
             _ => Ok(Self { table, kind, namespace, definition }),
         }
     }
@@ -207,14 +209,22 @@ impl Target {
     /// The key of an object of this kind.
     ///
     /// # Errors
-    /// 400 when the name cannot be one.
+    /// 400 when the name cannot be one, 404 when nothing can have that of the URL.
     pub(crate) fn key(&self, call: &Call, name: &str) -> Result<ObjectKey, Status> {
-        let name: ObjectName = name.parse().map_err(|e| no_name(name, &e))?;
+        let name: ObjectName = name.parse().map_err(|e| self.no_name(call, name, &e))?;
         Ok(ObjectKey {
             cluster: call.cluster.id,
             resource: self.stored_as(),
             scope: Scope::from(self.namespace.clone()),
             name,
+        })
+    }
+
+    /// Of a name that no object can have: as kube-apiserver words it where it says so, else as of one that nothing has.
+    fn no_name(&self, call: &Call, name: &str, otherwise: &InvalidName) -> Status {
+        unkeyed(name).unwrap_or_else(|| match name == call.captures.name {
+            true => Status::not_found(&self.missing(), name),
+            false => Status::bad_request(otherwise.to_string()),
         })
     }
 
@@ -257,16 +267,30 @@ async fn find_defined(api: &ApiServer, call: &Call) -> Result<Option<(Served, Op
     Ok(found.zip(definition).map(|(found, definition)| (found, Some(definition))))
 }
 
-/// 400 of a name that no object can have: as kube-apiserver words it where it says so (`content.IsPathSegmentName`).
-fn no_name(name: &str, otherwise: &InvalidName) -> Status {
-    let whys: Vec<String> = match name {
+/// What keeps a name from being a part of a path (`content.IsPathSegmentName`).
+fn segment_faults(name: &str) -> Vec<String> {
+    match name {
         "." | ".." => vec![format!("may not be '{name}'")],
         name => ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect(),
-    };
-    match whys.is_empty() {
-        true => Status::bad_request(otherwise.to_string()),
-        false => Status::bad_request(format!("Name parameter invalid: {}: {}", go_quoted(name), whys.join(";"))),
     }
+}
+
+/// What upstream's store says of a name that makes no key.
+pub(crate) fn unkeyed(name: &str) -> Option<Status> {
+    let faults = segment_faults(name);
+    match name.is_empty() {
+        true => Some(Status::bad_request("Name parameter required.")),
+        false if faults.is_empty() => None,
+        false => {
+            Some(Status::bad_request(format!("Name parameter invalid: {}: {}", go_quoted(name), faults.join(";"))))
+        }
+    }
+}
+
+/// What Go's client says of such a name, which it does not ask for; `None` of others.
+pub(crate) fn refused_by_client(name: &str) -> Option<String> {
+    let faults = segment_faults(name);
+    (!faults.is_empty()).then(|| format!("invalid resource name {}: [{}]", go_quoted(name), faults.join(" ")))
 }
 
 /// 405 as kube-apiserver's router words it.

@@ -65,9 +65,6 @@ async fn bind_as(
     }
     lifecycle::check_binding(&binding)?;
     api.admission.validate_passing(api, &request, &binding).await?;
-    if object::name(&binding).is_empty() {
-        return Err(Status::bad_request("Name parameter required."));
-    }
     let key = pods.key(call, object::name(&binding))?;
     let found = api.find(call, pods, &key).await?;
     let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;

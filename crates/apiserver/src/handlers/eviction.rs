@@ -48,10 +48,10 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     check_unsafe(&asked)?;
-    let options = options(&mut asked, write.dry_run)?;
+    propagate_dry_run(call, &mut asked)?;
     api.admission.validate_passing(api, &request, &asked).await?;
-    let eviction = Eviction { api, call, target, options };
     let (key, mut found) = api.found(call, target).await?;
+    let eviction = Eviction { api, call, target, options: options(&asked, write.dry_run)? };
     for attempt in 1.. {
         let pod = tree(target, &found.stored)?;
         if !eviction::needs_no_leave(&pod) {
@@ -70,17 +70,32 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
     })
 }
 
-/// How the pod is to be deleted. What the request says of a dry run becomes part of the eviction, if that says nothing itself.
-fn options(asked: &mut Value, dry_run: bool) -> Result<DeleteOptions, Status> {
-    let Some(value) = asked.get_mut("deleteOptions").filter(|options| !options.is_null()) else {
-        return Ok(DeleteOptions { dry_run, ..DeleteOptions::default() });
-    };
-    let mut options = DeleteOptions::from_value(value)?;
-    if dry_run && !options.dry_run {
-        value["dryRun"] = json!(["All"]);
-        options.dry_run = true;
+/// What the request says of a dry run becomes part of the eviction, if that says nothing itself.
+///
+/// # Errors
+/// 500 without a reason, as upstream, when they say different things.
+fn propagate_dry_run(call: &Call, asked: &mut Value) -> Result<(), Status> {
+    let said: Vec<&str> = call.query.all("dryRun").collect();
+    let Some(options) = asked.get_mut("deleteOptions").filter(|options| !options.is_null()) else { return Ok(()) };
+    let own = options["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let own: Vec<&str> = own.collect();
+    if !own.is_empty() && !said.is_empty() && own != said {
+        let (said, own) = (said.join(" "), own.join(" "));
+        let why = format!("Non-matching dry-run options in request and content: [{said}] and [{own}]");
+        return Err(Status::new(Reason::Unknown, why));
     }
-    Ok(options)
+    if own.is_empty() && !said.is_empty() {
+        options["dryRun"] = json!(said);
+    }
+    Ok(())
+}
+
+/// How the pod is to be deleted. Upstream looks at it when there is one.
+fn options(asked: &Value, dry_run: bool) -> Result<DeleteOptions, Status> {
+    match asked.get("deleteOptions").filter(|options| !options.is_null()) {
+        Some(options) => DeleteOptions::from_value(options),
+        None => Ok(DeleteOptions { dry_run, ..DeleteOptions::default() }),
+    }
 }
 
 /// What only the deletion of objects that cannot be read may ask.

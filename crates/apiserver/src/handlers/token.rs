@@ -11,7 +11,8 @@ use portolan_machinery::{
     lifecycle,
 };
 use portolan_types::{
-    GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, Status, object, seams::seconds_text,
+    GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, Status, object, quoted::go_quoted,
+    seams::seconds_text,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use crate::{
     ApiServer, Body,
     admission::Operation,
     authn::{Bound, Reference, TokenRequest},
-    call::{Call, Target},
+    call::{Call, Target, unkeyed},
     encode::{self, Shape, finish, full, media_of, tree},
     errors::{damaged, status_for},
     options::WriteOptions,
@@ -102,7 +103,7 @@ fn check_name(kind: &Kind, account: &str, request: &Value) -> Result<(), Status>
     if named.is_empty() || named == account {
         return Ok(());
     }
-    let cause = invalid("metadata.name", &format!("{named:?}"), "must match the service account name if specified");
+    let cause = invalid("metadata.name", &go_quoted(named), "must match the service account name if specified");
     Err(Status::invalid(&kind.gvk.group_kind(), account, vec![cause]))
 }
 
@@ -149,7 +150,9 @@ async fn bound(api: &ApiServer, account: &ObjectKey, reference: &Value) -> Resul
         }
     };
     let resource = GroupResource::new("", resource);
-    let name = text("name").parse().map_err(|e: portolan_types::InvalidName| Status::bad_request(e.to_string()))?;
+    let name = text("name");
+    let missing = || unkeyed(name).unwrap_or_else(|| Status::not_found(&resource, name));
+    let name = name.parse().map_err(|_| missing())?;
     let key = ObjectKey { cluster: account.cluster, resource, scope, name };
     let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
     let stored = stored.ok_or_else(|| Status::not_found(&key.resource, &key.name))?;
@@ -178,8 +181,8 @@ async fn node_of(api: &ApiServer, account: &ObjectKey, pod: &Value) -> Result<Op
     let text = |key: &str| pod.get("spec").and_then(|spec| spec.get(key)).and_then(Value::as_str).unwrap_or_default();
     if text("serviceAccountName") != account.name.as_str() {
         return Err(Status::bad_request(format!(
-            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-            account.name.as_str()
+            "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+            go_quoted(account.name.as_str())
         )));
     }
     // What is no name is the name of no node.

@@ -183,7 +183,7 @@ pub(super) async fn admit(
     let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
     let reads_document = entry.method == Method::GET || entry.method == Method::HEAD && !is_for_get_alone(&entry.path);
     let fits = match route.policy {
-        Policy::Resource => !entry.attributes.verb.is_empty() && entry.method != Method::HEAD,
+        Policy::Resource => true,
         // Upstream's handlers of health do not look at the method.
         Policy::Path | Policy::Server => reads_document || entry.is_health(),
     };

@@ -462,6 +462,7 @@ async fn paths_and_parameters_that_mean_nothing() {
             "MethodNotAllowed",
         ),
         row("an unknown method", "BREW", ROOT_MAPS, 405, "MethodNotAllowed"),
+        row("an unknown method on nothing", "BREW", "/clusters/root/api/v1/nothing", 404, "NotFound"),
         get("a limit of nothing", &maps("limit="), 400, "BadRequest").says("invalid syntax"),
         get("a number before a selector", &maps("limit=x&labelSelector=-a-"), 400, "BadRequest").says("ParseInt"),
         get("a selector before what does not fit", &maps("fieldSelector=a&sendInitialEvents=1"), 400, "BadRequest")
@@ -471,6 +472,7 @@ async fn paths_and_parameters_that_mean_nothing() {
             .says("not a known field selector"),
         get("a revision beside a token", &maps("continue=e30&resourceVersion=x"), 400, "BadRequest")
             .says("continue key"),
+        get("a name that is too long", &format!("{ROOT_MAPS}/{}", "a".repeat(254)), 404, "NotFound"),
     ];
     front.check(rows, true).await;
 }

@@ -6,7 +6,7 @@ use crate::common::{Faulty, MAPS, Plane, config_map};
 use portolan_apiserver::ApiServerConfig;
 use portolan_store::{Expect, Transaction, Write};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn an_object_lives_and_dies() {
@@ -327,6 +327,41 @@ async fn a_patched_uid_is_told_beside_what_else_is_wrong() {
     assert!(fields.iter().all(|field| refused.message().contains(field)), "{}", refused.message());
     let renamed = json!({"metadata": {"uid": "u", "name": "b"}});
     admin.merge(&format!("{MAPS}/a"), renamed).await.expect(400);
+}
+
+#[tokio::test]
+async fn an_eviction_says_one_thing_and_is_read_when_there_is_a_pod() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let admin = Plane::new().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    let asks = |name: &str, options: Value| json!({"metadata": {"name": name}, "deleteOptions": options});
+    for (name, query, options, code) in [
+        ("none", "", json!({"propagationPolicy": "x"}), 404),
+        ("p", "?dryRun=All", json!({"dryRun": ["x"]}), 500),
+        ("p", "", json!({"dryRun": ["x"]}), 422),
+        ("p", "?dryRun=All", json!({"dryRun": []}), 201),
+        ("p", "?dryRun=All", json!({"dryRun": ["All"]}), 201),
+    ] {
+        let answer = admin.post(&format!("{PODS}/{name}/eviction{query}"), asks(name, options.clone())).await;
+        assert_eq!(answer.code, code, "{query} {options}: {}", answer.text());
+    }
+    admin.get(&format!("{PODS}/p")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_binding_brings_labels_as_they_are_and_asks_for_its_pod() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let admin = Plane::new().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    let bind = |metadata: Value| json!({"metadata": metadata, "target": {"name": "n"}});
+    let refused = admin.post(&format!("{PODS}/p/binding"), bind(json!({"name": "p", "uid": "x"}))).await.expect(409);
+    assert!(refused.message().contains("StorageError: invalid object, Code: 4, Key: "), "{}", refused.message());
+    let odd = bind(json!({"name": "p", "labels": {"a/b/c": "x"}}));
+    admin.post(&format!("{PODS}/p/binding"), odd).await.expect(201);
+    let bound = admin.get(&format!("{PODS}/p")).await.expect(200).json();
+    assert_eq!((&bound["metadata"]["labels"]["a/b/c"], &bound["spec"]["nodeName"]), (&json!("x"), &json!("n")));
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 use portolan_types::{
     GroupResource, Reason, Status,
     object::{self, child_mut},
+    quoted::go_quoted,
 };
 use serde_json::{Value, json};
 
-use super::{WriteContext, pods};
+use super::{WriteContext, pods, update::failed_precondition};
 
 /// What a `Binding` must say.
 ///
@@ -17,7 +18,10 @@ pub fn check_binding(binding: &Value) -> Result<(), Status> {
     let kind = target("kind");
     let mut wrong = Vec::new();
     if !matches!(kind, "" | "Node") {
-        wrong.push(format!("target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""));
+        wrong.push(format!(
+            "target.kind: Unsupported value: {}: supported values: \"Node\", \"<empty>\"",
+            go_quoted(kind)
+        ));
     }
     if target("name").is_empty() {
         wrong.push("target.name: Required value".to_owned());
@@ -36,14 +40,14 @@ pub fn check_binding(binding: &Value) -> Result<(), Status> {
 /// 409 when the pod is bound, gated or deleting, or not the one that is meant; those of [`check_binding`].
 pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Value, Status> {
     check_binding(binding)?;
-    check_preconditions(pod, binding)?;
+    check_preconditions(ctx, pod, binding)?;
     let name = object::name(pod);
     let conflict = |why: String| Err(Status::conflict(&GroupResource::new("", "pods/binding"), name, why));
     if object::is_deleting(pod) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty()) {
-        return conflict(format!("pod {name} is already assigned to node {node:?}"));
+        return conflict(format!("pod {name} is already assigned to node {}", go_quoted(node)));
     }
     let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
@@ -53,12 +57,12 @@ pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Valu
     Ok(bound(ctx, pod, binding, node))
 }
 
-fn check_preconditions(pod: &Value, binding: &Value) -> Result<(), Status> {
+fn check_preconditions(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<(), Status> {
+    let kind = ctx.table.resource("", "v1", "pods").ok_or_else(Status::no_such_path)?;
     for (key, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (own, asked) = (object::meta_text(pod, key), object::meta_text(binding, key));
         if !asked.is_empty() && own != asked {
-            let why = format!("Precondition failed: {word} in precondition: {asked}, {word} in object meta: {own}");
-            return Err(Status::conflict(&GroupResource::new("", "pods"), object::name(pod), why));
+            return Err(failed_precondition(kind, pod, (word, asked, own)));
         }
     }
     Ok(())

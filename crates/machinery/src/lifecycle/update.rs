@@ -111,10 +111,14 @@ fn upstream_key(kind: &Kind, object: &Value) -> String {
 
 /// 409 for a write that is meant for the object of another uid.
 pub fn uid_conflict(kind: &Kind, old: &Value, asked: &str) -> Status {
+    failed_precondition(kind, old, ("UID", asked, object::meta_text(old, "uid")))
+}
+
+/// 409 of upstream's storage, for what is asked for by this name and is something else.
+pub(super) fn failed_precondition(kind: &Kind, old: &Value, (what, asked, own): (&str, &str, &str)) -> Status {
+    let key = upstream_key(kind, old);
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {}",
-        upstream_key(kind, old),
-        object::meta_text(old, "uid")
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {asked}, {what} in object meta: {own}"
     );
     Status::conflict(&kind.group_resource(), object::name(old), why)
 }

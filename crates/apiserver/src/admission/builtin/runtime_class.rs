@@ -1,11 +1,11 @@
 //! What the runtime class of a pod brings with it: overhead, and where it can run.
 
 use portolan_machinery::quota::amounts;
-use portolan_types::{Status, object::child_mut};
+use portolan_types::{Reason, Status, object::child_mut, quoted::go_quoted};
 use serde_json::Value;
 
 use super::super::{Request, forbidden, lookup};
-use crate::ApiServer;
+use crate::{ApiServer, call::refused_by_client};
 
 /// Tolerations of a pod and its class that are compared, each with each.
 const MAX_TOLERATIONS: usize = 2000;
@@ -15,7 +15,10 @@ async fn class_of(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result
     let name = pod.pointer("/spec/runtimeClassName").and_then(Value::as_str);
     let Some(name) = name else { return Ok(None) };
     let class = lookup::cluster_scoped(api, request.cluster.id, ("node.k8s.io", "runtimeclasses"), name).await?;
-    let missing = || forbidden(request, Some(pod), format!("pod rejected: RuntimeClass {name:?} not found"));
+    let missing = || match refused_by_client(name) {
+        Some(why) => Status::new(Reason::Unknown, why),
+        None => forbidden(request, Some(pod), format!("pod rejected: RuntimeClass {} not found", go_quoted(name))),
+    };
     class.map(Some).ok_or_else(missing)
 }
 

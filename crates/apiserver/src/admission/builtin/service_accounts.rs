@@ -6,11 +6,12 @@ use std::time::Duration;
 use portolan_types::{
     Status,
     object::{self, Object, child_mut},
+    quoted::go_quoted,
 };
 use serde_json::{Value, json};
 
 use super::super::{Operation, Request, forbidden, lookup};
-use crate::ApiServer;
+use crate::{ApiServer, call::refused_by_client};
 
 const ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
 const DEFAULT: &str = "default";
@@ -78,8 +79,8 @@ async fn account(api: &ApiServer, request: &Request<'_>, pod: &Value, name: &str
         }
     }
     let at = format!("{}/{name}", request.namespace);
-    let why = format!("error looking up service account {at}: serviceaccount {name:?} not found");
-    Err(forbidden(request, Some(pod), why))
+    let why = refused_by_client(name).unwrap_or_else(|| format!("serviceaccount {} not found", go_quoted(name)));
+    Err(forbidden(request, Some(pod), format!("error looking up service account {at}: {why}")))
 }
 
 fn take_pull_secrets(pod: &mut Value, account: &Value) {
@@ -199,17 +200,20 @@ fn check_secrets(request: &Request<'_>, pod: &Value, account: &Value) -> Result<
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
     let mut mounted = volumes.filter_map(|volume| volume.pointer("/secret/secretName")?.as_str());
     if let Some(secret) = mounted.find(|secret| !only_new && !known(secret)) {
-        return refuse(format!("volume with secret.secretName={secret:?} {because} secret"));
+        return refuse(format!("volume with secret.secretName={} {because} secret", go_quoted(secret)));
     }
     let of_stage = |kind: &str| (kind == "ephemeral container") == only_new;
     if let Some((kind, name, how, secret)) = secrets(pod).find(|(kind, .., secret)| of_stage(kind) && !known(secret)) {
-        return refuse(format!("{kind} {name} with {how} referencing secret.secretName={secret:?} {because} secret"));
+        return refuse(format!(
+            "{kind} {name} with {how} referencing secret.secretName={} {because} secret",
+            go_quoted(secret)
+        ));
     }
     let pulled = pod.pointer("/spec/imagePullSecrets").and_then(Value::as_array).into_iter().flatten().enumerate();
     for (at, reference) in pulled {
         let name = reference.get("name").and_then(Value::as_str).unwrap_or_default();
         if !only_new && !names_of(account, "imagePullSecrets").any(|own| own == name) {
-            return refuse(format!("imagePullSecrets[{at}].name={name:?} {because} imagePullSecret"));
+            return refuse(format!("imagePullSecrets[{at}].name={} {because} imagePullSecret", go_quoted(name)));
         }
     }
     Ok(())
