@@ -181,11 +181,12 @@ pub(super) async fn admit(
         return Err(entry.attributes.denial(&identity.user, &why));
     }
     let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
-    let reads_document = entry.method == Method::GET || entry.method == Method::HEAD && !is_for_get_alone(&entry.path);
+    let (is_get, for_get_alone) = (entry.method == Method::GET, is_for_get_alone(&entry.path));
     let fits = match route.policy {
         Policy::Resource => true,
-        // Upstream's handlers of health do not look at the method.
-        Policy::Path | Policy::Server => reads_document || entry.is_health(),
+        // Upstream's own handlers of discovery, OpenAPI and health do not look at the method.
+        Policy::Path => is_get || !for_get_alone,
+        Policy::Server => is_get || entry.is_health() || entry.method == Method::HEAD && !for_get_alone,
     };
     if !fits {
         return Err(method_not_allowed());
@@ -193,12 +194,14 @@ pub(super) async fn admit(
     Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
 }
 
-/// Documents that upstream's router serves, which knows no HEAD: the version and what versions have, but for the list of groups,
-/// and of a group, which handlers of their own answer.
+/// Documents that upstream's router serves, by GET and no other method: the version, what versions have, and the keys of tokens; but
+/// not the list of groups, nor of a group, which handlers of their own answer.
 fn is_for_get_alone(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     path == "/version"
         || path == "/api"
+        || path == "/openid/v1/jwks"
+        || path == "/.well-known/openid-configuration"
         || path.starts_with("/api/")
         || path.matches('/').count() == 3 && path.starts_with("/apis/")
 }

@@ -175,6 +175,16 @@ async fn discovery_in_both_forms() {
     for (path, code) in [("/api", 405), ("/api/v1", 405), ("/apis/apps/v1", 405), ("/version", 405), ("/apis", 200)] {
         assert_eq!(admin.send("HEAD", path, &[], "").await.code, code, "HEAD {path}");
     }
+    for (path, code) in [
+        ("/apis", 200),
+        ("/apis/apps", 200),
+        ("/openapi/v3", 200),
+        ("/api", 405),
+        ("/version", 405),
+        ("/snapshot", 405),
+    ] {
+        assert_eq!(admin.send("OPTIONS", path, &[], "").await.code, code, "OPTIONS {path}");
+    }
     assert!(admin.get("/").await.expect(200).json()["paths"].to_string().contains("/apis/apps/v1"));
 }
 
