@@ -211,7 +211,7 @@ fn no_port(service: &Value, place: Place, port: u64, why: &str) -> Status {
     match place {
         Place::Port(at) => refused(service, &format!("spec.ports[{at}].nodePort"), &port.to_string(), why),
         Place::HealthCheck => {
-            Status::internal(&format!("failed to allocate requested HealthCheck NodePort {port}: {why}"))
+            Status::internal(format!("failed to allocate requested HealthCheck NodePort {port}: {why}"))
         }
     }
 }
