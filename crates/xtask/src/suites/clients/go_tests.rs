@@ -1,13 +1,43 @@
-//! What `go test -v` prints of a run.
+//! Which cases of published Go tests are left out, and what `go test -v` prints of those that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
+use serde::Deserialize;
 
 /// How many lines of what is wrong are shown.
 const SHOWN: usize = 60;
 /// How many lines an error of a test has.
 const ERROR_LINES: usize = 8;
+
+/// Cases that cannot run here, as a data file has them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LeftOut {
+    because: String,
+    #[serde(default)]
+    pub(super) cases: Vec<String>,
+    /// Whole programs of them.
+    #[serde(default)]
+    pub(super) packages: Vec<String>,
+}
+
+impl LeftOut {
+    /// Something is left out, for a reason.
+    pub(super) fn check(&self) -> Result<()> {
+        let is_something = !self.cases.is_empty() || !self.packages.is_empty();
+        ensure!(is_something && !self.because.is_empty(), "a group of cases that is left out for nothing");
+        Ok(())
+    }
+}
+
+/// The case of this name and no other, as Go's `-skip` takes it; `*` in place of a part of it is any such part.
+pub(super) fn pattern(case: &str) -> String {
+    let exact = |part: &str| format!("^{}$", part.replace('.', "\\."));
+    let parts: Vec<String> =
+        case.split('/').map(|part| if part == "*" { ".".to_owned() } else { exact(part) }).collect();
+    parts.join("/")
+}
 
 /// All tests that were begun, by name, and the word of each that ended: `PASS`, `FAIL` or `SKIP`.
 pub(super) struct GoTests<'a> {
@@ -31,16 +61,25 @@ impl<'a> GoTests<'a> {
 
     /// The cases that passed: tests without tests in them.
     pub(super) fn cases(&self) -> usize {
-        let parents: BTreeSet<&str> =
-            self.verdicts.keys().flat_map(|name| name.match_indices('/').map(move |(at, _)| &name[..at])).collect();
+        let parents = self.parents();
         let passed = self.verdicts.iter().filter(|(name, word)| **word == Some("PASS") && !parents.contains(**name));
         passed.count()
     }
 
-    /// Whether all tests passed, and so many cases ran.
+    fn parents(&self) -> BTreeSet<&str> {
+        self.verdicts.keys().flat_map(|name| name.match_indices('/').map(move |(at, _)| &name[..at])).collect()
+    }
+
+    /// Whether all tests passed, and so many cases ran. One with tests in it may say that it was skipped: they speak for themselves.
     pub(super) fn outcome(&self, cases: usize) -> Result<()> {
-        let wrong: Vec<String> =
-            self.verdicts.iter().filter(|(_, word)| **word != Some("PASS")).map(told).take(SHOWN).collect();
+        let parents = self.parents();
+        let is_wrong = |name: &str, word: Option<&str>| match word {
+            Some("PASS") => false,
+            Some("SKIP") => !parents.contains(name),
+            _ => true,
+        };
+        let wrong = self.verdicts.iter().filter(|(name, word)| is_wrong(name, **word));
+        let wrong: Vec<String> = wrong.map(told).take(SHOWN).collect();
         if !wrong.is_empty() {
             bail!("{}\n{}", wrong.join("\n"), self.errors());
         }
@@ -88,8 +127,16 @@ mod tests {
         assert_eq!(error, "TestA/x/deep: FAIL\n    a_test.go:7: not so\n        because");
         let skipped = PRINTED.replace("--- PASS: TestA/x_(y)", "--- SKIP: TestA/x_(y)");
         assert!(GoTests::read(&skipped).outcome(1).is_err());
+        let skipped = PRINTED.replace("--- PASS: TestA/x (", "--- SKIP: TestA/x (");
+        assert!(GoTests::read(&skipped).outcome(2).is_ok(), "its cases passed");
         let broken_off = "=== RUN   TestA\npanic: test timed out after 1s\n";
         let error = GoTests::read(broken_off).outcome(0).unwrap_err().to_string();
         assert_eq!(error, "TestA: it did not end\npanic: test timed out after 1s");
+    }
+
+    #[test]
+    fn a_case_is_left_out_by_its_whole_name() {
+        assert_eq!(pattern("TestA/x/b-1.2"), "^TestA$/^x$/^b-1\\.2$");
+        assert_eq!(pattern("*/b 1"), "./^b 1$");
     }
 }

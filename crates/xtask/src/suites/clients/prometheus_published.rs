@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::Stage;
 use super::deployed::Deployed;
-use super::go_tests::GoTests;
+use super::go_tests::{GoTests, LeftOut, pattern};
 use super::harbour::PATIENCE;
 use crate::harness::go;
 use crate::harness::kubectl::Kubectl;
@@ -66,14 +66,6 @@ struct Run {
     but: Vec<String>,
     /// So many pass, tests without tests in them.
     cases: usize,
-}
-
-/// Cases that cannot run here.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LeftOut {
-    because: String,
-    cases: Vec<String>,
 }
 
 /// What all runs share.
@@ -134,9 +126,7 @@ fn prepare(stage: &Stage<'_>) -> Result<(Published, Vec<Run>)> {
     let (program, module) = operators.prometheus_operator_tests()?;
     let text = fs::read_to_string(repository().join("e2e/operators/prometheus-operator.yaml"))?;
     let selection: Selection = serde_saphyr::from_str(&text).context("the selection of cases")?;
-    for group in &selection.left_out {
-        ensure!(!group.because.is_empty() && !group.cases.is_empty(), "a group of cases that is left out for nothing");
-    }
+    selection.left_out.iter().try_for_each(LeftOut::check)?;
     let changes = fs::read_to_string(module.join("CHANGELOG.md")).context("no change log")?;
     ensure!(changes.contains(&format!("## {PREVIOUS} ")), "the change log has no {PREVIOUS}");
     let (proxy, authority) = stand_in(stage.dir)?;
@@ -234,12 +224,6 @@ impl Published {
     }
 }
 
-/// The case of this name and no other, as Go's `-skip` takes it.
-fn pattern(case: &str) -> String {
-    let parts: Vec<String> = case.split('/').map(|part| format!("^{}$", part.replace('.', "\\."))).collect();
-    parts.join("/")
-}
-
 /// The tests leave the definitions behind.
 fn clean(kubectl: &Kubectl) -> Result<()> {
     let kubectl = kubectl.within(PATIENCE * 2);
@@ -265,10 +249,5 @@ mod tests {
         assert_eq!(cases.len(), all, "one is left out twice");
         let others = cases.iter().map(|case| pattern(case)).collect::<Vec<_>>().join("");
         assert!(others.chars().all(|c| c.is_ascii_alphanumeric() || "^$/_-\\.".contains(c)), "{others}");
-    }
-
-    #[test]
-    fn a_case_is_left_out_by_its_whole_name() {
-        assert_eq!(pattern("TestA/x/b-1.2"), "^TestA$/^x$/^b-1\\.2$");
     }
 }
