@@ -39,9 +39,9 @@ impl Clients {
     }
 
     /// The folders, for whoever wants to look.
-    pub(crate) fn folders(&self) -> [&Path; 5] {
-        let [prometheus_operator, cert_manager] = self.operators.folders();
-        [&self.go, prometheus_operator, cert_manager, &self.python, &self.javascript]
+    pub(crate) fn folders(&self) -> [&Path; 6] {
+        let [prometheus_operator, cert_manager, mongodb_operator] = self.operators.folders();
+        [&self.go, prometheus_operator, cert_manager, mongodb_operator, &self.python, &self.javascript]
     }
 
     pub(crate) fn helm(&self) -> PathBuf {

@@ -15,7 +15,7 @@ pub(crate) mod go;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
 pub(crate) mod network;
-mod operators;
+pub(crate) mod operators;
 pub(crate) mod pair;
 pub(crate) mod pki;
 pub(crate) mod poll;

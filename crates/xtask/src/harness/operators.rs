@@ -22,20 +22,61 @@ const CERT_MANAGER_VERSION: &str = "v1.11.5";
 /// What the chart in its repository has where the release tool writes the version.
 const UNVERSIONED: &str = "v0.1.0";
 
+const MONGODB: &str = "github.com/mongodb/mongodb-kubernetes-operator";
+/// `go.mod` requires the same.
+const MONGODB_VERSION: &str = "v0.9.0";
+/// The packages of its own end-to-end tests that are compiled, below `test/e2e`; each becomes a program of its last name.
+pub(crate) const MONGODB_TESTS: [&str; 24] = [
+    "feature_compatibility_version",
+    "replica_set",
+    "replica_set_arbiter",
+    "replica_set_authentication",
+    "replica_set_change_version",
+    "replica_set_connection_string_options",
+    "replica_set_cross_namespace_deploy",
+    "replica_set_custom_annotations_test",
+    "replica_set_custom_persistent_volume",
+    "replica_set_custom_role",
+    "replica_set_enterprise_upgrade_4_5",
+    "replica_set_enterprise_upgrade_5_6",
+    "replica_set_enterprise_upgrade_6_7",
+    "replica_set_mongod_config",
+    "replica_set_mongod_port_change_with_arbiters",
+    "replica_set_mongod_readiness",
+    "replica_set_mount_connection_string",
+    "replica_set_multiple",
+    "replica_set_recovery",
+    "replica_set_scale",
+    "replica_set_scale_down",
+    "statefulset_arbitrary_config",
+    "statefulset_arbitrary_config_update",
+    "statefulset_delete",
+];
+
+/// What its chart says of itself.
+const MONGODB_CHART: &str = "apiVersion: v2\nname: community-operator\nversion: 0.9.0\n";
+/// The one value of the tests that matters where the operator runs outside of the cluster, as their project does on a laptop.
+const MONGODB_SCALE: (&str, &str) = ("replicas: 1", "replicas: {{ .Values.operator.replicas }}");
+
 /// Everything built.
 pub(crate) struct Operators {
     prometheus: PathBuf,
     cert_manager: PathBuf,
+    mongodb: PathBuf,
 }
 
 impl Operators {
     /// Finds the operators in the cache or builds them there.
     pub(super) fn build() -> Result<Self> {
-        Ok(Self { prometheus: build_prometheus_operator()?, cert_manager: build_cert_manager()? })
+        Ok(Self {
+            prometheus: build_prometheus_operator()?,
+            cert_manager: build_cert_manager()?,
+            mongodb: build_mongodb_operator()?,
+        })
     }
 
-    pub(super) fn folders(&self) -> [&Path; 2] {
-        [&self.prometheus, &self.cert_manager]
+    pub(super) fn folders(&self) -> [&Path; 3] {
+        [&self.prometheus, &self.cert_manager, &self.mongodb]
     }
 
     /// prometheus-operator, and the folder of its definitions.
@@ -53,6 +94,12 @@ impl Operators {
     /// them.
     pub(crate) fn cert_manager(&self, name: &str) -> PathBuf {
         self.cert_manager.join(name)
+    }
+
+    /// Of the MongoDB operator: the program `manager`, the folders `definitions`, `clusterwide` and `chart`, and a program
+    /// `<package>.test` for each of [`MONGODB_TESTS`].
+    pub(crate) fn mongodb_operator(&self, name: &str) -> PathBuf {
+        self.mongodb.join(name)
     }
 }
 
@@ -91,6 +138,34 @@ fn chart(deploy: &Path, to: &Path) -> Result<()> {
     fs::remove_file(to.join("templates/README.md")).context("the definitions have no README any more")?;
     let about = fs::read_to_string(to.join("Chart.template.yaml")).context("the chart says nothing of itself")?;
     fs::write(to.join("Chart.yaml"), about.replace(UNVERSIONED, CERT_MANAGER_VERSION)).context("cannot name the chart")
+}
+
+/// The program, its definitions and roles, a chart, and its own end-to-end tests.
+fn build_mongodb_operator() -> Result<PathBuf> {
+    let inputs = [&[MONGODB_VERSION, MONGODB_CHART, MONGODB_SCALE.1][..], &MONGODB_TESTS].concat();
+    build("mongodb-operator", "mongodb-operator", &inputs, |module, dir| {
+        let listed = go::run(module, &["list", "-m", "-f", "{{.Version}}", MONGODB])?;
+        ensure!(listed.trim() == MONGODB_VERSION, "go.mod requires {listed}, not {MONGODB_VERSION}");
+        let (out, tests) =
+            (format!("{}/", dir.display()), MONGODB_TESTS.map(|test| format!("{MONGODB}/test/e2e/{test}")));
+        let flags = ["test", "-c", "-vet=off", "-ldflags", "-s -w", "-o", &out];
+        go::run(module, &flags.into_iter().chain(tests.iter().map(String::as_str)).collect::<Vec<_>>())?;
+        let from = source(module, MONGODB)?;
+        copy(&from.join("config/crd/bases"), &dir.join("definitions"))?;
+        copy(&from.join("deploy/clusterwide"), &dir.join("clusterwide"))?;
+        mongodb_chart(&from.join("config"), &dir.join("chart"))
+    })
+}
+
+/// The tests install a chart, which lies in a repository of its own. This one has what `make deploy` of theirs applies.
+fn mongodb_chart(config: &Path, to: &Path) -> Result<()> {
+    let templates = to.join("templates");
+    copy(&config.join("rbac"), &templates)?;
+    fs::remove_file(templates.join("kustomization.yaml")).context("the roles have no list any more")?;
+    let manager = fs::read_to_string(config.join("manager/manager.yaml")).context("no Deployment of the operator")?;
+    ensure!(manager.contains(MONGODB_SCALE.0), "the Deployment has another scale");
+    fs::write(templates.join("manager.yaml"), manager.replace(MONGODB_SCALE.0, MONGODB_SCALE.1))?;
+    fs::write(to.join("Chart.yaml"), MONGODB_CHART).context("cannot name the chart")
 }
 
 /// Builds the tools of the module `e2e/operators/<module>` and lets `more` add to them.

@@ -106,6 +106,8 @@ enum Suite {
     PrometheusOperator,
     /// cert-manager, as it is released, with its own end-to-end tests.
     CertManager,
+    /// MongoDB's operator of replica sets, as it is released, with its own end-to-end tests.
+    MongodbOperator,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -138,6 +140,7 @@ impl Suite {
             Self::Javascript => Some(Published::Javascript),
             Self::PrometheusOperator => Some(Published::PrometheusOperator),
             Self::CertManager => Some(Published::CertManager),
+            Self::MongodbOperator => Some(Published::MongodbOperator),
             Self::Kubectl
             | Self::Envtest
             | Self::Syncer

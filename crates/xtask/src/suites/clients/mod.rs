@@ -1,12 +1,15 @@
 //! Clients of other people, unmodified, each against a logical cluster of its own: what is written for a
 //! kube-apiserver has to work. The same programs pass against a real one (`--against kube`).
 
+mod agents;
 mod cert_manager;
 mod deployed;
 mod go_tests;
 mod harbour;
 mod helm;
 mod helm_kinds;
+mod mongodb;
+mod mongodb_published;
 mod programs;
 mod prometheus;
 mod prometheus_published;
@@ -39,6 +42,7 @@ pub(super) enum Published {
     Javascript,
     PrometheusOperator,
     CertManager,
+    MongodbOperator,
 }
 
 /// The server forgets changes after this many seconds, so that a watch from the beginning is told so soon.
@@ -175,6 +179,7 @@ impl Published {
             Self::Javascript => "javascript",
             Self::PrometheusOperator => "prometheus-operator",
             Self::CertManager => "cert-manager",
+            Self::MongodbOperator => "mongodb-operator",
         }
     }
 }
@@ -204,6 +209,7 @@ fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
             prometheus_published::run(report, stage);
         }
         Published::CertManager => cert_manager::run(report, stage),
+        Published::MongodbOperator => mongodb::run(report, stage),
         Published::Javascript => match stage.clients.javascript("client_suite.mjs", stage.dir) {
             Ok(command) => programs::run(report, "javascript", command, stage),
             Err(error) => drop(report.check("javascript: the program is laid out", || Err(error))),
