@@ -83,7 +83,7 @@ pub struct ApplyRequest<'a> {
 ///
 /// # Errors
 /// 400 when the configuration is of another version or kind, or brings `managedFields`. 500, as upstream, when it has fields
-/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart, or would leave such, and when the
+/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart, or would leave or find such, and when the
 /// object cannot be had in the version of one of its owners. 409 when fields belong to others, with a cause for each.
 /// [`Unapplied::Unconverted`] when a webhook has to be asked first.
 pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Unapplied> {
@@ -150,10 +150,19 @@ struct Apply<'a> {
 impl Apply<'_> {
     /// The object with the configuration laid over it, and who owns what then. `owners` are those of the object.
     fn run(&self, owners: Managers, force: bool) -> Result<(Value, Managers), Unapplied> {
+        // As upstream, which finds it where it gives what is there an owner.
+        let unfit = validate::misfits(self.frame.shape, self.live);
+        if let (Some(all), true) = (&unfit, owners.is_empty()) {
+            let tried = "failed to create manager for existing fields: failed to convert new object";
+            return Err(self.failed(self.live, (tried, " to smd typed"), all).into());
+        }
         if object::metadata(self.applied).get("managedFields").is_some_and(|fields| !fields.is_null()) {
             return Err(Status::bad_request("metadata.managedFields must be nil").into());
         }
         self.check_merges()?;
+        if let Some(all) = unfit {
+            return Err(self.failed(self.live, ("failed to create typed live object", ""), &all).into());
+        }
         let mut managers = if owners.is_empty() { self.before_first() } else { owners };
         versions::settle(self.frame, &mut managers, self.live)?;
         match self.lay_over(managers.clone(), force) {
@@ -163,12 +172,17 @@ impl Apply<'_> {
     }
 
     fn check_merges(&self) -> Result<(), Status> {
-        let Some(all) = validate::complaints(self.frame.shape, self.applied) else { return Ok(()) };
-        let (namespace, name) = (object::namespace(self.applied), object::name(self.applied));
+        let complaints = validate::complaints(self.frame.shape, self.applied);
+        let tried = ("failed to create typed patch object", "");
+        complaints.map_or(Ok(()), |all| Err(self.failed(self.applied, tried, &all)))
+    }
+
+    /// 500, as upstream has it for whatever it cannot make a typed value of.
+    fn failed(&self, object: &Value, (tried, into): (&str, &str), why: &str) -> Status {
+        let (namespace, name) = (object::namespace(object), object::name(object));
         let GroupVersionKind { group, version, kind } = &self.frame.kind.gvk;
-        let why =
-            format!("failed to create typed patch object ({namespace}/{name}; {group}/{version}, Kind={kind}): {all}");
-        Err(Status::new(Reason::Unknown, why))
+        let text = format!("{tried} ({namespace}/{name}; {group}/{version}, Kind={kind}){into}: {why}");
+        Status::new(Reason::Unknown, text)
     }
 
     /// What stood there before anybody was recorded belongs to `before-first-apply`.

@@ -101,3 +101,30 @@ fn plain_values_are_judged_as_upstream_tells_them_apart() {
         assert_eq!(applied(&spec), expected, "{spec}");
     }
 }
+
+#[test]
+fn nothing_is_applied_to_what_does_not_fit_its_kind() {
+    let fields = json!({"f:metadata": {"f:labels": {}}});
+    let why = "(ns/x; /v1, Kind=ServiceAccount)";
+    let element = ".secrets: element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)";
+    for (owners, expected) in [
+        (
+            None,
+            format!(
+                "failed to create manager for existing fields: failed to convert new object {why} to smd typed: {element}"
+            ),
+        ),
+        (Some(entry(&fields)), format!("failed to create typed live object {why}: {element}")),
+    ] {
+        let head = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "x", "namespace": "ns"}});
+        let (mut live, mut applied) = (head.clone(), head);
+        live["secrets"] = json!([{}]);
+        live["metadata"].as_object_mut().unwrap().extend(owners.map(|owners| ("managedFields".to_owned(), owners)));
+        applied["secrets"] = json!([{"name": "s"}]);
+        let conversions = &Conversions::default();
+        let (live, manager, subresource, now) = (Some(&live), "a", None, NOW);
+        let request = ApplyRequest { live, applied, manager, force: true, subresource, now, conversions };
+        let refused = apply(KindTable::builtin(), kind("", "v1", "serviceaccounts"), request);
+        assert_eq!(Status::from(refused.unwrap_err()).message(), expected);
+    }
+}

@@ -23,6 +23,16 @@ pub(super) fn complaints(shape: Shape<'_>, value: &Value) -> Option<String> {
     told(&validate(shape, value))
 }
 
+/// Why an object that is there does not fit its kind, in one text; `None` where [`fits`] finds nothing.
+pub(super) fn misfits(shape: Shape<'_>, object: &Value) -> Option<String> {
+    if fits(shape, object) {
+        return None;
+    }
+    let mut walk = Walk { may_repeat: true, ..Walk::default() };
+    walk.value(shape, object);
+    told(&walk.errors)
+}
+
 /// The elements of lists in which removal left nothing, in one text. Nothing can be compared with them.
 pub(super) fn emptied(shape: Shape<'_>, value: &Value) -> Option<String> {
     let mut walk = Walk::default();
@@ -49,6 +59,8 @@ struct Walk {
     errors: Vec<String>,
     /// Bytes of their texts.
     text: usize,
+    /// Elements may stand in their lists more than once.
+    may_repeat: bool,
 }
 
 impl Walk {
@@ -143,7 +155,7 @@ impl Walk {
                     Err(error) => return self.report(&format!("element {at}: {error}")),
                 },
             };
-            if !seen.insert(id.clone()) {
+            if !seen.insert(id.clone()) && !self.may_repeat {
                 let mut one = FieldSet::default();
                 one.insert(std::slice::from_ref(&id));
                 self.report(&format!("duplicate entries for key {}", one.paths().concat()));
