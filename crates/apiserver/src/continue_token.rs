@@ -1,12 +1,17 @@
 //! Continue tokens of lists: opaque, and good only for the list that they come from.
 
-use base64::{DecodeError, Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    DecodeError, Engine as _, alphabet,
+    engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD},
+};
 use hmac::{Hmac, Mac as _};
 use portolan_machinery::decode::json_error;
 use portolan_types::{ResourceVersion, Status};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+/// Go does not look at the bits that are left over.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 /// Longest token that is looked at, in bytes.
 const MAX_TOKEN: usize = 4096;
 
@@ -70,7 +75,7 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
     if token.len() > MAX_TOKEN {
         return Err(bad());
     }
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| not_base64(&error))?;
+    let bytes = LENIENT.decode(token).map_err(|error| not_base64(&error))?;
     if let Some(why) = json_error(&bytes) {
         return Err(unreadable(&why));
     }
@@ -156,6 +161,7 @@ mod tests {
             ("A!", not_base64),
             ("x", ": illegal base64 data at input byte 0"),
             ("abcde", ": illegal base64 data at input byte 4"),
+            ("e31", generic),
             ("e30", generic),
             ("abc", no_value),
             (
