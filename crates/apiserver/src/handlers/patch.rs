@@ -168,7 +168,12 @@ impl<'a> Patch<'a> {
                 let left = patch::left_of_patch(&self.target.table, self.target.kind.schema, old, &self.tree);
                 Err(decode::unfit_patch(&decode::go_print(&left), &unfit.converted()))
             }
-            Err(unfit) => Err(decode::unfit_patch(&self.echo(old, &self.raw(old)?), &unfit.decoded())),
+            Err(unfit) => {
+                let patched = self.raw(old)?;
+                let shown = self.echo(old, &patched);
+                let told = decode::told_of_tree(&self.target.table, kind, patched);
+                Err(decode::unfit_patch(&shown, &told.unwrap_or_else(|| unfit.decoded())))
+            }
         }
     }
 

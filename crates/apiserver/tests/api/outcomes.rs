@@ -58,6 +58,19 @@ async fn what_is_patched_into_something_else_is_refused_in_upstreams_order() {
 }
 
 #[tokio::test]
+async fn what_ends_gos_decoder_is_told_before_what_it_keeps_for_its_end() {
+    let admin = Plane::new().await.admin();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    admin.post(leases, json!({"metadata": {"name": "there"}})).await.expect(201);
+    let spec = json!({"leaseDurationSeconds": "x", "renewTime": "2026-11-21"});
+    let refused = admin.merge(&format!("{leases}/there"), json!({"spec": spec})).await.expect(422);
+    assert!(refused.message().contains("parsing time \"2026-11-21\""), "{}", refused.text());
+    let spec = json!({"leaseDurationSeconds": "x", "leaseTransitions": []});
+    let refused = admin.merge(&format!("{leases}/there"), json!({"spec": spec})).await.expect(422);
+    assert!(refused.message().contains("leaseDurationSeconds of type int32"), "{}", refused.text());
+}
+
+#[tokio::test]
 async fn fields_of_no_version_are_warned_of() {
     let admin = Plane::new().await.admin();
     admin.post(MAPS, json!({"metadata": {"name": "there"}, "data": {"a": "b"}})).await.expect(201);

@@ -351,6 +351,14 @@ pub(crate) fn canonical(table: &KindTable, schema: TypeId, value: Value) -> Resu
     Ok((clean.unwrap_or_else(|| zero(table, &root)), names))
 }
 
+/// What Go's decoder tells of a tree in which something does not fit, though another fault may come first in it: see `told_fault`. `None`
+/// where the first one is told.
+pub fn told_of_tree(table: &KindTable, kind: &Kind, object: Value) -> Option<String> {
+    let (walk, root) = (Walk::patient(table), FieldKind::Message(kind.decoded_as));
+    drop(walk.seed(&root).deserialize(object));
+    walk.fault().map(|fault| fault.to_string())
+}
+
 /// Why a tree is no object of its kind.
 #[derive(Debug, PartialEq)]
 pub struct Unfit(Fault);

@@ -612,3 +612,18 @@ fn numbers_that_no_float_holds_are_told_as_they_are_spelled() {
     let any = decode_any(MediaType::Json, br#"{"a":["1e1",1e999]}"#).unwrap_err();
     assert_eq!(any, "json: cannot unmarshal number 1e999 into Go value of type float64");
 }
+
+#[test]
+fn what_ends_the_decoder_comes_first_of_a_tree_too() {
+    let (table, kind) = (KindTable::builtin(), kind("", "Secret"));
+    let secret =
+        |data: Value, time: &str| json!({"metadata": {"creationTimestamp": time}, "immutable": 1, "data": data});
+    let unfit = |object: &Value| prune_canonical(table, kind, &mut object.clone(), FieldValidation::Warn).unwrap_err();
+    let time = secret(json!({"a": "YQ"}), "x");
+    assert_eq!(unfit(&time).decoded(), "illegal base64 data at input byte 0");
+    let told = told_of_tree(table, kind, time).unwrap();
+    assert!(told.starts_with("parsing time \"x\""), "{told}");
+    assert_eq!(told_of_tree(table, kind, secret(json!({"a": "YQ"}), "2026-11-26T00:00:00Z")), None);
+    let converted = prune_merged(table, kind, &mut json!({"data": {"a": "YQ"}}), FieldValidation::Warn, Vec::new());
+    assert_eq!(converted.unwrap_err().converted(), "error decoding from json: illegal base64 data at input byte 0");
+}

@@ -299,6 +299,9 @@ impl<'w> Node<'w, '_> {
             Misfit::Type(found) => {
                 Fault::Type { found, wanted: wanted(), named: None, owner: String::new(), fields: Vec::new() }
             }
+            Misfit::Text(text) if self.walk.converts && *self.kind == FieldKind::Scalar(Scalar::Bytes) => {
+                Fault::Value(format!("error decoding from json: {text}"))
+            }
             Misfit::Text(text) => Fault::Value(text),
         }))
     }
