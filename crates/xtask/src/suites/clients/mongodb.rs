@@ -46,8 +46,9 @@ spec:
 const WRONG: &str = r#"{apiVersion: mongodbcommunity.mongodb.com/v1, kind: MongoDBCommunity, metadata: {name: wrong},
     spec: {members: 3, type: Raft, version: 6.0.5, users: [], security: {authentication: {modes: [SCRAM]}}}}"#;
 
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     ("a replica set gets StatefulSets, a Service and Secrets, owns them, and runs", makes),
+    ("its pods run on the physical cluster", is_placed),
     ("a replica set that its schema refuses is not made", refuses),
     ("another version is rolled out, pod by pod", upgrades),
     ("what is deleted goes with all that it owned", deletes),
@@ -63,12 +64,9 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
     let Some(harbour) = harbour.filter(|_| ready) else { return };
     let agents = Agents::start(stage.kubectl);
     mongodb_published::run(report, stage, &agents, |report| {
-        for (at, (name, check)) in CHECKS.iter().enumerate() {
+        for (name, check) in CHECKS {
             let complaint = || format!("{}\nagents: {:?}", harbour.logs(), agents.complaint());
             report.check(&format!("mongodb-operator: {name}"), || check(&harbour).with_context(complaint));
-            if at == 0 && stage.workspaces.is_some() {
-                report.check("mongodb-operator: its pods run on the physical cluster", || is_placed(&harbour));
-            }
         }
     });
     drop(agents);
