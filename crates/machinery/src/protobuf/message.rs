@@ -23,11 +23,13 @@ pub(super) struct Decoder<'t> {
     pub(super) table: &'t KindTable,
     depth: u32,
     left: usize,
+    /// Bytes that may still be read twice, since an entry of a map ended before what is in it.
+    again: usize,
 }
 
 impl<'t> Decoder<'t> {
     pub(super) fn new(table: &'t KindTable, size: usize) -> Self {
-        Self { table, depth: 0, left: SPARE_MESSAGES + size / 8 }
+        Self { table, depth: 0, left: SPARE_MESSAGES + size / 8, again: size }
     }
 
     /// A whole message, as Go prints it.
@@ -177,6 +179,7 @@ impl<'t> Decoder<'t> {
                 _ => entry.skip(wire)?,
             }
         }
+        self.again = self.again.checked_sub(entry.beyond()).ok_or(ProtobufError::TooMany)?;
         let value = match value {
             Some(value) => value,
             None => self.value(place, element, own_wire(element), &mut Reader::new(&[0; 8]))?,

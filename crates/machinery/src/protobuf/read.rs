@@ -157,6 +157,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// How many bytes behind its end were read.
+    pub(super) fn beyond(&self) -> usize {
+        self.at.saturating_sub(self.end)
+    }
+
     fn is_over(&self) -> bool {
         self.at >= self.end
     }

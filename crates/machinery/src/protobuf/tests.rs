@@ -203,6 +203,25 @@ fn entries_of_maps_are_read_as_what_they_should_be() {
     }
 }
 
+/// Entries of a few bytes whose values are all that follows: each would be as large as the body.
+#[test]
+fn what_is_read_again_is_bounded() {
+    let mut message = Vec::new();
+    let entries = 10_000;
+    for n in 0..entries {
+        // What comes behind this entry, of 15 bytes each.
+        let rest = 15 * (entries - n - 1);
+        let mut entry = Vec::new();
+        write::bytes(&mut entry, 1, format!("{n:05}").as_bytes());
+        entry.push(0x12);
+        entry.extend([(rest & 0x7f) as u8 | 0x80, (rest >> 7 & 0x7f) as u8 | 0x80, (rest >> 14) as u8]);
+        write::bytes(&mut message, 2, &entry);
+        message.extend([0x28, 0]);
+    }
+    let read = decode(&enveloped("v1", "ConfigMap", &message), table());
+    assert_eq!(read, Err(ProtobufError::TooMany));
+}
+
 /// `not: {not: {not: …}}` in a JSON schema is the only way to nest without end.
 #[test]
 fn depth_is_bounded() {
