@@ -10,7 +10,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle, patch,
 };
-use portolan_types::{BoxFuture, GroupVersion, ObjectKey, Reason, Status, object};
+use portolan_types::{BoxFuture, GroupVersion, ObjectKey, Reason, Status, object, quoted::go_quoted};
 use serde_json::{Value, json};
 
 use crate::{
@@ -317,7 +317,7 @@ impl<'a> Patch<'a> {
     ) -> Result<(), Status> {
         let unknown = new.as_object().into_iter().flatten().map(|(name, _)| name);
         let unknown = unknown.filter(|name| !known.contains(&name.as_str()));
-        let mut notes: Vec<String> = unknown.map(|name| format!("unknown field {name:?}")).collect();
+        let mut notes: Vec<String> = unknown.map(|name| format!("unknown field {}", go_quoted(name))).collect();
         notes.sort();
         let notes = [self.repeated(validation), notes].concat();
         match validation {
@@ -325,8 +325,7 @@ impl<'a> Patch<'a> {
             FieldValidation::Warn => self.call.warn(notes),
             FieldValidation::Strict if notes.is_empty() => {}
             FieldValidation::Strict => {
-                let why = format!("strict decoding error: {}", notes.join(", "));
-                return Err(decode::unfit_patch(&self.echo(old, new), &why));
+                return Err(decode::unfit_patch(&self.echo(old, new), &decode::strict_text(&notes)));
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use portolan_types::{object::Object, quoted::go_quoted};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// A set of paths. Holds no node that is neither a member nor above one.
@@ -191,7 +192,7 @@ fn read_element(text: &str) -> Option<Option<Box<str>>> {
 
 /// The JSON that a text begins with. What comes behind it is not looked at, as upstream.
 fn first_json(text: &str) -> Option<Value> {
-    serde_json::Deserializer::from_str(text).into_iter().next()?.ok()
+    Value::deserialize(&mut serde_json::Deserializer::from_str(text)).ok()
 }
 
 /// The element of a map list with these keys.

@@ -71,6 +71,7 @@ fn owners_that_cannot_be_read_are_none() {
         (json!(1), None),
         (json!({"f:gone": {"z:unknown": {}}}), Some(r#"m {"f:gone":{}}"#)),
         (json!({"f:gone": null}), Some(r#"m {"f:gone":{}}"#)),
+        (json!({"f:l": {"v:12a": {}, "v:truex": {}}}), Some(r#"m {"f:l":{"v:12":{},"v:true":{}}}"#)),
         (json!({"f:l": {"i:01": {}, "k:null": {}, "v:1 x": {}}}), Some(r#"m {"f:l":{"i:1":{},"k:{}":{},"v:1":{}}}"#)),
     ] {
         let new = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "1"},

@@ -280,7 +280,8 @@ pub(super) fn strict(kind: &Kind, notes: &[String]) -> Status {
     unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &strict_text(notes))
 }
 
-pub(super) fn strict_text(notes: &[String]) -> String {
+/// What is said of unknown or duplicate fields under `Strict`.
+pub fn strict_text(notes: &[String]) -> String {
     format!("strict decoding error: {}", notes.join(", "))
 }
 

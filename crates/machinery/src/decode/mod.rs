@@ -36,6 +36,7 @@ use crate::{
 use errors::Fault;
 pub use errors::{
     INNER_VERSION, missing_kind, missing_version, other_type, package, patched as unfit_patch, said_head, said_type,
+    strict_text,
 };
 use operations::Operations;
 pub use options::delete_options;

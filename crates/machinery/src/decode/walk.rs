@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use portolan_types::quantity::InvalidQuantity;
+use portolan_types::{quantity::InvalidQuantity, quoted::go_quoted};
 use serde::{
     Deserialize as _,
     de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -73,7 +73,7 @@ impl Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} field {:?}", self.word, self.path)
+        write!(f, "{} field {}", self.word, go_quoted(&self.path))
     }
 }
 
@@ -443,7 +443,8 @@ const TELLING: [(&str, &str); 2] = [
 /// Whether an empty list of managed fields says something in the metadata of this type: in objects it asks for a reset, and templates of
 /// claims are refused for any.
 fn sees_reset(schema: &Type) -> bool {
-    schema.field("kind").is_some() || short_name(&schema.name) == "ResourceClaimTemplateSpec"
+    let of_claims = ["ResourceClaimTemplateSpec", "PersistentVolumeClaimTemplate"];
+    schema.field("kind").is_some() || of_claims.contains(&short_name(&schema.name))
 }
 
 fn forget_reset(metadata: &mut Value) {

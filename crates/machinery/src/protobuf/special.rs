@@ -116,8 +116,8 @@ pub(super) fn encode(
             let span: SignedDuration = text.parse().map_err(|_| invalid(field))?;
             write::number(out, 1, i64::try_from(span.as_nanos()).map_err(|_| invalid(field))? as u64);
         }
-        // As its text already: it is no string.
-        (Special::FieldsV1, Value::String(text)) => write::bytes(out, 1, text.as_bytes()),
+        // As the text of an object already.
+        (Special::FieldsV1, Value::String(text)) if text.starts_with('{') => write::bytes(out, 1, text.as_bytes()),
         (Special::RawExtension | Special::FieldsV1 | Special::Json, value) => {
             write::bytes(out, 1, value.to_string().as_bytes());
         }
