@@ -13,7 +13,13 @@ use rustls::{
     server::ParsedCertificate,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _};
-use x509_parser::prelude::{FromDer as _, ParsedExtension, X509Certificate};
+use x509_parser::{
+    oid_registry::{
+        OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA, OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
+        OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ED25519,
+    },
+    prelude::{FromDer as _, ParsedExtension, X509Certificate},
+};
 
 /// Where systems keep the certificates that they trust.
 const SYSTEM: [&str; 4] = [
@@ -72,7 +78,7 @@ impl Verifier {
     ) -> Result<(), rustls::Error> {
         let itself = self.trusted.iter().any(|own| own.as_ref() == certificate.as_ref());
         let parsed = parsed(certificate)?;
-        if !itself && !self.trusted.iter().any(|issuer| has_signed(issuer, &parsed, now)) {
+        if !itself && !issuers(&self.trusted, &parsed).any(|issuer| has_signed(&issuer, &parsed, now)) {
             return Err(CertificateError::UnknownIssuer.into());
         }
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
@@ -94,24 +100,50 @@ fn is_valid(certificate: &X509Certificate<'_>, now: UnixTime) -> bool {
     (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now)
 }
 
+/// Issuers of a name that are asked for one signature, as many as rustls asks.
+const MAX_ISSUERS: usize = 100;
+
+/// The trusted certificates that may vouch for one of a server.
+fn issuers<'a>(
+    trusted: &'a [CertificateDer<'_>],
+    of: &X509Certificate<'_>,
+) -> impl Iterator<Item = X509Certificate<'a>> {
+    let is_of_name = |issuer: &X509Certificate<'_>| issuer.subject().as_raw() == of.issuer().as_raw();
+    trusted.iter().filter_map(|issuer| parsed(issuer).ok()).filter(is_of_name).take(MAX_ISSUERS)
+}
+
 /// Whether a trusted certificate vouches for one of a server that could sign others, which the usual way refuses whoever signed it.
 /// What it would have to heed and does not know, it takes for a no.
-fn has_signed(issuer: &CertificateDer<'_>, certificate: &X509Certificate<'_>, now: UnixTime) -> bool {
-    let Ok(issuer) = parsed(issuer) else { return false };
-    let is_for_servers = match certificate.extended_key_usage() {
+fn has_signed(issuer: &X509Certificate<'_>, certificate: &X509Certificate<'_>, now: UnixTime) -> bool {
+    let signs = issuer.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
+    certificate.is_ca()
+        && issuer.is_ca()
+        && signs
+        && is_valid(issuer, now)
+        && [certificate, issuer].into_iter().all(|each| is_for_servers(each) && is_understood(each))
+        && is_strong(certificate)
+        && certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+fn is_for_servers(certificate: &X509Certificate<'_>) -> bool {
+    match certificate.extended_key_usage() {
         Ok(None) => true,
         Ok(Some(usage)) => usage.value.server_auth || usage.value.any,
         Err(_) => false,
-    };
-    let signs = issuer.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
-    certificate.is_ca()
-        && is_for_servers
-        && issuer.is_ca()
-        && signs
-        && is_valid(&issuer, now)
-        && issuer.subject().as_raw() == certificate.issuer().as_raw()
-        && [certificate, &issuer].into_iter().all(is_understood)
-        && certificate.verify_signature(Some(issuer.public_key())).is_ok()
+    }
+}
+
+/// Whether its signature is of a kind that Go's `crypto/x509` takes: none of SHA-1.
+fn is_strong(certificate: &X509Certificate<'_>) -> bool {
+    let strong = [
+        OID_PKCS1_SHA256WITHRSA,
+        OID_PKCS1_SHA384WITHRSA,
+        OID_PKCS1_SHA512WITHRSA,
+        OID_SIG_ECDSA_WITH_SHA256,
+        OID_SIG_ECDSA_WITH_SHA384,
+        OID_SIG_ED25519,
+    ];
+    strong.contains(&certificate.signature_algorithm.algorithm)
 }
 
 /// Whether every extension that must be heeded is one that is.
@@ -237,7 +269,7 @@ mod tests {
         let (same, host, own): (Change, _, _) = (|_| {}, "hook.example", "its issuer");
         assert!(is_good(same, same, host, own));
         assert!(is_good(same, |leaf| leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth], host, own));
-        let cases: [(&str, Change, Change, &str, &str); 7] = [
+        let cases: [(&str, Change, Change, &str, &str); 8] = [
             ("another name", same, same, "other.example", own),
             ("another issuer", same, same, host, "another"),
             ("a namesake", same, same, host, "a namesake of its issuer"),
@@ -247,6 +279,13 @@ mod tests {
                 "for clients",
                 same,
                 |leaf| leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                host,
+                own,
+            ),
+            (
+                "of an issuer for clients",
+                |root| root.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                same,
                 host,
                 own,
             ),
