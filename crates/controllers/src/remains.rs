@@ -39,6 +39,11 @@ impl Remains {
         }
     }
 
+    /// How many objects were taken in.
+    pub(crate) fn objects(&self) -> usize {
+        self.resources.values().sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }

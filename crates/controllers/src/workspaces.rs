@@ -22,6 +22,9 @@ use crate::{
 /// Holds a Workspace until its logical cluster is gone; kcp's name.
 pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
 
+/// Objects whose finalizers are told of a logical cluster that goes: of all others it is known that they are there.
+const READ: usize = 1000;
+
 /// The workspace loop.
 pub struct Workspaces {
     plane: Arc<Plane>,
@@ -118,7 +121,8 @@ impl Workspaces {
                 if kind.is_some() || !header.placed_on.is_empty() {
                     held = true;
                     // One whose header alone can be read is held by nothing that could be told.
-                    remains.add(&stored.key.resource, &stored.to_value().unwrap_or_default());
+                    let read = if remains.objects() < READ { stored.to_value().ok() } else { None };
+                    remains.add(&stored.key.resource, &read.unwrap_or_default());
                 }
                 if let Some(kind) = kind.filter(|_| !waits_for_others(header)) {
                     self.plane.delete(&kind, &stored.key, &background()).await?;
