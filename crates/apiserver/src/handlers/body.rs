@@ -1,6 +1,7 @@
 //! Bodies of writes, decoded against their kind; and answers to writes.
 
 use http::Response;
+use memchr::memmem;
 use portolan_machinery::{
     decode::{self, FieldValidation},
     lifecycle,
@@ -51,7 +52,7 @@ pub(crate) fn sent_again(call: &Call, target: &Target, old: Option<&Value>) -> O
 
 /// Whether a word is in what the client sent, wherever it stands; of much that is not read again, it is not.
 pub(crate) fn sent_names(call: &Call, word: &str) -> bool {
-    call.body.len() <= SMALL && call.body.windows(word.len()).any(|part| part == word.as_bytes())
+    call.body.len() <= SMALL && memmem::find(&call.body, word.as_bytes()).is_some()
 }
 
 /// Placement is the server's: what clients say of it is ignored, and they are told.
