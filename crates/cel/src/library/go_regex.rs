@@ -108,6 +108,12 @@ impl Writer<'_> {
         self.rest = &self.rest[character.len_utf8()..];
     }
 
+    fn copy(&mut self, length: usize) {
+        let (text, rest) = self.rest.split_at(length);
+        self.out += text;
+        self.rest = rest;
+    }
+
     fn skip(&mut self, length: usize, with: &str) {
         self.out += with;
         self.rest = &self.rest[length..];
@@ -133,10 +139,11 @@ impl Writer<'_> {
                 self.quoted();
                 return Ok(());
             }
-            ('x', _) if self.rest.starts_with("\\x{") => {
-                let end = self.rest.find('}').map_or(self.rest.len(), |end| end + 1);
-                let whole = self.rest[..end].to_owned();
-                self.skip(end, &whole);
+            ('x', _) => {
+                // Two digits, or a brace that is closed: that was checked.
+                let braced = self.rest.starts_with("\\x{");
+                let end = if braced { self.rest.find('}').map(|end| end + 1) } else { Some(4) };
+                self.copy(end.unwrap_or(self.rest.len()));
                 return Ok(());
             }
             ('0'..='7', _) => {
@@ -192,55 +199,49 @@ impl Writer<'_> {
         self.skip(used, &text);
     }
 
-    /// In Rust's classes `[`, `&&`, `--` and `~~` mean something more.
+    /// A class, read as Go reads it.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.rest;
-        self.keep('[');
-        if self.rest.starts_with('^') {
-            self.keep('^');
-        }
-        if self.rest.starts_with(']') {
-            self.skip(1, "\\]");
-        }
+        self.copy(if whole.starts_with("[^") { 2 } else { 1 });
         let mut first = true;
-        loop {
-            let next = self.rest.chars().next().ok_or_else(|| format!("missing closing ]: `{whole}`"))?;
-            match next {
-                ']' => {
-                    self.keep(']');
-                    return Ok(());
-                }
-                '\\' => self.escape(true)?,
-                '[' if self.rest.starts_with("[:") && self.rest.contains(":]") => {
-                    let end = self.rest.find(":]").map_or(1, |end| end + 2);
-                    let named = self.rest[..end].to_owned();
-                    self.skip(end, &named);
-                }
-                '[' | '&' | '~' => {
-                    self.out.push('\\');
-                    self.keep(next);
-                }
-                '-' if first || self.out.ends_with('-') && !self.out.ends_with("\\-") => self.skip(1, "\\-"),
-                other => self.keep(other),
-            }
+        while first || !self.rest.starts_with(']') {
             first = false;
+            if let Some(named) = go_syntax::named_class(self.rest) {
+                self.copy(named.len());
+                continue;
+            }
+            let is_many = go_syntax::is_class_by_letter(self.rest)
+                || self.rest.starts_with("\\p")
+                || self.rest.starts_with("\\P");
+            self.of_class(whole)?;
+            if !is_many && go_syntax::is_range(self.rest) {
+                self.keep('-');
+                self.of_class(whole)?;
+            }
         }
+        self.keep(']');
+        Ok(())
+    }
+
+    /// In Rust's classes `[`, `&&`, `--` and `~~` mean something more.
+    fn of_class(&mut self, whole: &str) -> Result<(), String> {
+        let next = self.rest.chars().next().ok_or_else(|| format!("missing closing ]: `{whole}`"))?;
+        if next == '\\' {
+            return self.escape(true);
+        }
+        if matches!(next, '[' | ']' | '&' | '~' | '-') {
+            self.out.push('\\');
+        }
+        self.keep(next);
+        Ok(())
     }
 
     /// A brace that repeats nothing is itself.
     fn repeat(&mut self) {
-        let Some(end) = self.rest.find('}') else { return self.skip(1, "\\{") };
-        let inner = &self.rest[1..end];
-        let (low, high) = inner.split_once(',').map_or((inner, None), |(low, high)| (low, Some(high)));
-        let number = |text: &str| {
-            let is_one = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-            is_one && !text.is_empty()
-        };
-        if !number(low) || high.is_some_and(|high| !high.is_empty() && !number(high)) {
-            return self.skip(1, "\\{");
+        match go_syntax::counts(self.rest) {
+            Some(counts) => self.copy(counts.length),
+            None => self.skip(1, "\\{"),
         }
-        let whole = self.rest[..=end].to_owned();
-        self.skip(end + 1, &whole);
     }
 }
 
@@ -269,6 +270,14 @@ mod tests {
             (r"^\<\_\-\ $", "<_- ", true),
             (r"^[\<\&\-\]]+$", "<&-]", true),
             (r"^a{02}$", "a{02}", true),
+            (r"^a{1,}{{1,x}$", "aa{{1,x}", true),
+            (r"^[ab\[-[:alpha:]x]$", "[x]", true),
+            (r"^[ab\[-[:alpha:]x]$", "x", false),
+            (r"^[[:alpha:]-x]+$", "b-", true),
+            (r"^[]-a]$", "_", true),
+            (r"^[]-a]$", "-", false),
+            (r"^[\x41-\x43-\x{45}]+$", "B-E", true),
+            (r"^[\x41-\x43-\x{45}]+$", "D", false),
             (r"(?)^a$", "a", true),
             (r"^\p{Greek}\pN[\p{^Lu}]\P{^Lu}$", "α1aA", true),
         ] {
@@ -277,5 +286,14 @@ mod tests {
         for wrong in ["a{1001}", "(?=a)", "[a", r"\1", "a\\"] {
             assert!(compile(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn long_patterns_are_rewritten_once() {
+        let many = 1 << 20;
+        let braces = "{".repeat(many) + "}";
+        assert_eq!(rewrite(&braces), Ok("\\{".repeat(many) + "}"));
+        let unnamed = "[:".repeat(many);
+        assert_eq!(rewrite(&format!("[{unnamed}x]")), Ok(format!("[{}x]", "\\[:".repeat(many))));
     }
 }

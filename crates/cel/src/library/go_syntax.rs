@@ -27,7 +27,53 @@ enum Entry {
 /// # Errors
 /// What Go has against it, in its words.
 pub(super) fn check(pattern: &str) -> Result<(), String> {
-    Reader { whole: pattern, rest: pattern, stack: Vec::new(), last: "", known: HashSet::new() }.all()
+    Reader { whole: pattern, rest: pattern, stack: Vec::new(), last: "", known: HashSet::new(), unnamed: false }.all()
+}
+
+/// How often something is repeated by `{2}`, `{2,}` or `{2,3}`.
+pub(super) struct Counts {
+    low: u32,
+    /// None where there is no end to it.
+    high: Option<u32>,
+    /// Bytes that it is written with.
+    pub(super) length: usize,
+}
+
+/// The repetition that a text begins with; any other brace is a character. Reads no further than the digits go.
+pub(super) fn counts(text: &str) -> Option<Counts> {
+    let (low, rest) = number(text.strip_prefix('{')?)?;
+    let (high, rest) = match rest.strip_prefix(',') {
+        Some(rest) if rest.starts_with('}') => (None, rest),
+        Some(rest) => number(rest).map(|(high, rest)| (Some(high), rest))?,
+        None => (Some(low), rest),
+    };
+    let rest = rest.strip_prefix('}')?;
+    Some(Counts { low, high, length: text.len() - rest.len() })
+}
+
+/// A number without zeros before it, and what stands behind it.
+fn number(text: &str) -> Option<(u32, &str)> {
+    let (digits, rest) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let is_one = digits == "0" || !digits.is_empty() && !digits.starts_with('0');
+    is_one.then(|| (digits.parse().unwrap_or(u32::MAX), rest))
+}
+
+/// The class with a name, as `[:alpha:]` or `[:^alpha:]`, that a text begins with.
+pub(super) fn named_class(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix("[:")?;
+    let inner = inner.strip_prefix('^').unwrap_or(inner);
+    let rest = NAMED.iter().find_map(|name| inner.strip_prefix(name)?.strip_prefix(":]"))?;
+    Some(&text[..text.len() - rest.len()])
+}
+
+/// Whether a text within a class goes on with `-` and the end of a range.
+pub(super) fn is_range(text: &str) -> bool {
+    text.len() >= 2 && text.starts_with('-') && !text.starts_with("-]")
+}
+
+/// Whether a text within a class begins with what stands for many characters by a letter.
+pub(super) fn is_class_by_letter(text: &str) -> bool {
+    ["\\d", "\\D", "\\s", "\\S", "\\w", "\\W"].iter().any(|class| text.starts_with(class))
 }
 
 /// An error as Go writes it.
@@ -47,6 +93,8 @@ struct Reader<'p> {
     last: &'p str,
     /// Names of Unicode's classes that were looked up.
     known: HashSet<String>,
+    /// No `:]` follows. It is looked for once then, not for each `[:`.
+    unnamed: bool,
 }
 
 impl<'p> Reader<'p> {
@@ -68,8 +116,9 @@ impl<'p> Reader<'p> {
                     self.repeat(before, None)?;
                     last = before;
                 }
-                '{' => match self.counts() {
+                '{' => match counts(before) {
                     Some(counts) => {
+                        self.skip(counts.length);
                         self.repeat(before, Some(counts))?;
                         last = before;
                     }
@@ -153,28 +202,12 @@ impl<'p> Reader<'p> {
         Ok(())
     }
 
-    /// The numbers in a brace, with which it repeats; anything else is a character.
-    fn counts(&mut self) -> Option<(Option<u32>, Option<u32>)> {
-        let end = self.rest.find('}')?;
-        let inner = &self.rest[1..end];
-        let (low, high) = inner.split_once(',').unwrap_or((inner, inner));
-        let number = |text: &str| {
-            let is_one = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-            (is_one && !text.is_empty()).then(|| text.parse().unwrap_or(u32::MAX))
-        };
-        let low = number(low)?;
-        let high = if high.is_empty() { None } else { Some(number(high)?) };
-        self.skip(end + 1);
-        Some((Some(low), high))
-    }
-
-    fn repeat(&mut self, before: &'p str, counts: Option<(Option<u32>, Option<u32>)>) -> Result<(), String> {
+    fn repeat(&mut self, before: &'p str, counts: Option<Counts>) -> Result<(), String> {
         const SIZE: &str = "invalid repeat count";
-        if let Some((low, high)) = counts {
-            let most = high.or(low).unwrap_or(0);
-            if most > MAX_REPEAT || low > Some(most) {
-                return wrong(SIZE, self.since(before));
-            }
+        if let Some(Counts { low, high, .. }) = counts
+            && (low.max(high.unwrap_or(0)) > MAX_REPEAT || high.is_some_and(|high| low > high))
+        {
+            return wrong(SIZE, self.since(before));
         }
         if self.rest.starts_with('?') {
             self.skip(1);
@@ -184,8 +217,9 @@ impl<'p> Reader<'p> {
         }
         let part = self.since(before);
         let Some(Entry::Part(inner)) = self.stack.last_mut() else { return wrong(NO_ARGUMENT, part) };
-        if let Some((low, high)) = counts {
-            let times = high.or(low).unwrap_or(0);
+        if let Some(Counts { low, high, .. }) = counts {
+            // `{0,}` repeats what is in it, and `{0}` leaves it out.
+            let times = high.unwrap_or(low.max(1));
             *inner = if times == 0 { 1 } else { inner.saturating_mul(times) };
             if *inner > MAX_REPEAT && times >= 2 {
                 return wrong(SIZE, part);
@@ -337,13 +371,13 @@ impl<'p> Reader<'p> {
                 self.unicode()?;
                 continue;
             }
-            if ["\\d", "\\D", "\\s", "\\S", "\\w", "\\W"].iter().any(|class| self.rest.starts_with(class)) {
+            if is_class_by_letter(self.rest) {
                 self.skip(2);
                 continue;
             }
             let before = self.rest;
             let low = self.of_class(whole)?;
-            if self.rest.len() >= 2 && self.rest.starts_with('-') && !self.rest.starts_with("-]") {
+            if is_range(self.rest) {
                 self.skip(1);
                 if self.of_class(whole)? < low {
                     return wrong(RANGE, self.since(before));
@@ -356,13 +390,13 @@ impl<'p> Reader<'p> {
 
     /// `[:alpha:]`; whether it has a name at all.
     fn named(&mut self) -> Result<bool, String> {
-        let Some(end) = self.rest[2..].find(":]") else { return Ok(false) };
-        let name = &self.rest[2..2 + end];
-        if !NAMED.contains(&name.strip_prefix('^').unwrap_or(name)) {
-            return wrong(RANGE, &self.rest[..end + 4]);
+        if let Some(class) = named_class(self.rest) {
+            self.skip(class.len());
+            return Ok(true);
         }
-        self.skip(end + 4);
-        Ok(true)
+        let end = if self.unnamed { None } else { self.rest[2..].find(":]") };
+        self.unnamed = end.is_none();
+        end.map_or(Ok(false), |end| wrong(RANGE, &self.rest[..end + 4]))
     }
 
     fn of_class(&mut self, whole: &str) -> Result<char, String> {
@@ -413,7 +447,12 @@ mod tests {
             ("a{100}{100}", "invalid nested repetition operator: `{100}{100}`"),
             ("(a{100}){100}", "invalid repeat count: `{100}`"),
             ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("a{1001,}", "invalid repeat count: `{1001,}`"),
+            ("a{1,99999999999}", "invalid repeat count: `{1,99999999999}`"),
             ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("((a{1000}){0,}){2}", "invalid repeat count: `{2}`"),
+            ("((a{500}){1,}){3}", "invalid repeat count: `{3}`"),
+            ("[[:a[:alpha:]]", "invalid character class range: `[:a[:alpha:]`"),
             ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
             ("(?s", "invalid or unsupported Perl syntax: `(?s`"),
             ("(?i-)", "invalid or unsupported Perl syntax: `(?i-)`"),
@@ -438,6 +477,9 @@ mod tests {
             "a{02}",
             "a{1000}",
             "(a{100}){10}",
+            "((a{1000}){0}){2}",
+            "((a{1000}){0,1}){1}",
+            "a{1{1,{1,1{00}{1,x}{}{,}",
             "x{0}{",
             "[]a]",
             "[^]a]",
@@ -459,5 +501,16 @@ mod tests {
         ] {
             assert_eq!(check(pattern), Ok(()), "{pattern}");
         }
+    }
+
+    #[test]
+    fn long_patterns_are_read_once() {
+        const MANY: usize = 1 << 20;
+        for (part, after) in [("{", ""), ("{", "}"), ("{1,", ""), ("{1", "}"), ("[[:", "x]"), ("[a[:b]", "")] {
+            assert_eq!(check(&(part.repeat(MANY / part.len()) + after)), Ok(()), "{part} many times");
+        }
+        assert_eq!(check(&("{1".to_owned() + &"1".repeat(MANY))), Ok(()));
+        let open = "[[:".repeat(MANY / 3);
+        assert_eq!(check(&open), Err(format!("missing closing ]: `{open}`")));
     }
 }

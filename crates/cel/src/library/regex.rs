@@ -24,7 +24,7 @@ fn pattern<'c>(text: &str, context: &'c Context<'_>) -> Result<Cow<'c, Pattern>,
     if let Some(known) = context.patterns.get(text) {
         return Ok(Cow::Borrowed(known));
     }
-    context.meter.pattern()?;
+    context.meter.pattern(text)?;
     compile(text).map(Cow::Owned).map_err(Failure::Error)
 }
 
@@ -73,4 +73,22 @@ fn find_all<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, 
         found.push(part.as_str().to_owned().into());
     }
     Ok(Value::List(List::owned(found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Meter;
+    use std::collections::HashMap;
+
+    #[test]
+    fn patterns_count_by_their_length() {
+        for (length, most) in [(1, 1000), (255, 1000), (256, 500), (100_000, 2), (1 << 20, 0)] {
+            let context = Context { patterns: &HashMap::new(), meter: Meter::default() };
+            // Told to be none at once.
+            let text = ")".repeat(length);
+            let goes_on = |_: &usize| !matches!(pattern(&text, &context), Err(Failure::Cancelled(_)));
+            assert_eq!((0..2000).take_while(goes_on).count(), most, "of {length} bytes");
+        }
+    }
 }

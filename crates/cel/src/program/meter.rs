@@ -7,8 +7,10 @@ use std::cell::Cell;
 const MAX_BYTES: u64 = 64 << 20;
 /// Steps of comparing and reading that one evaluation may take; a step is about 64 bytes or one element.
 const MAX_STEPS: u64 = 5_000_000;
-/// Patterns that one evaluation may compile.
+/// Patterns that one evaluation may compile; a long one counts as one more for each `BYTES_OF_PATTERN`.
 const MAX_PATTERNS: u64 = 1_000;
+/// A byte of a pattern takes up to 3 µs.
+const BYTES_OF_PATTERN: u64 = 256;
 
 /// Why an evaluation has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +77,8 @@ impl Meter {
     }
 
     /// Before a pattern is compiled.
-    pub(crate) fn pattern(&self) -> Result<(), Failure> {
-        take(&self.patterns, 1)
+    pub(crate) fn pattern(&self, pattern: &str) -> Result<(), Failure> {
+        take(&self.patterns, 1 + pattern.len() as u64 / BYTES_OF_PATTERN)
     }
 
     /// Before a value is read through.
