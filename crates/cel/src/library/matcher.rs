@@ -157,9 +157,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_as_for_expressions() {
         assert_eq!(Matcher::new("[[]", 1 << 20).map(|matcher| is_match(&matcher, "[")).ok(), Some(true));
-        assert!(
-            matches!(Matcher::new("(", 1 << 20), Err(BadPattern::Syntax(why)) if why.starts_with("invalid pattern: `(`: "))
-        );
+        let unclosed = "missing closing ): `(`";
+        assert!(matches!(Matcher::new("(", 1 << 20), Err(BadPattern::Syntax(why)) if why == unclosed));
         assert!(matches!(Matcher::new("a{1001}", 1 << 20), Err(BadPattern::Syntax(_))));
         assert!(matches!(Matcher::new(r"\pL{1000}\pL{1000}", 32 << 10), Err(BadPattern::TooLarge(_))));
     }
