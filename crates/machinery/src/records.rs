@@ -79,7 +79,7 @@ fn filled(before: &Value, after: &Value, path: &str, out: &mut Vec<String>) {
 
 /// JSON as Go writes it.
 fn shown(value: &Value) -> String {
-    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    crate::validation::escaped(&value.to_string())
 }
 
 #[test]

@@ -9,6 +9,8 @@ use portolan_types::{object::Object, quoted::go_quoted};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::validation::escaped;
+
 /// A set of paths. Holds no node that is neither a member nor above one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldSet(BTreeMap<Box<str>, Node>);
@@ -199,7 +201,7 @@ fn first_json(text: &str) -> Option<Value> {
 pub(super) fn key_element(mut keys: Vec<(String, Value)>) -> Box<str> {
     keys.sort_by(|a, b| a.0.cmp(&b.0));
     let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{}:{value}", Value::from(key.as_str()))).collect();
-    escaped(format!("k:{{{}}}", pairs.join(",")))
+    escaped(&format!("k:{{{}}}", pairs.join(","))).into()
 }
 
 /// A position in a list.
@@ -209,17 +211,7 @@ pub(super) fn position_element(at: usize) -> Box<str> {
 
 /// The element of a set.
 pub(super) fn value_element(value: &Value) -> Box<str> {
-    escaped(format!("v:{value}"))
-}
-
-/// JSON as Go writes it: what could end a script in HTML is escaped. These characters stand in JSON strings only.
-fn escaped(json: String) -> Box<str> {
-    const ESCAPES: [(char, &str); 5] =
-        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
-    if !json.contains(|c| ESCAPES.iter().any(|(plain, _)| *plain == c)) {
-        return json.into();
-    }
-    ESCAPES.iter().fold(json, |json, (plain, escape)| json.replace(*plain, escape)).into()
+    escaped(&format!("v:{value}")).into()
 }
 
 /// The element as it stands in messages.

@@ -70,9 +70,22 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// JSON with `<`, `>` and `&` escaped.
+/// JSON as Go writes it: what could end a script in HTML is escaped. These characters stand in JSON strings only.
 pub(crate) fn escaped(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    const ESCAPES: [(char, &str); 5] =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    if !json.contains(|c| ESCAPES.iter().any(|(plain, _)| *plain == c)) {
+        return json.to_owned();
+    }
+    ESCAPES.iter().fold(json.to_owned(), |json, (plain, escape)| json.replace(*plain, escape))
+}
+
+/// A value of one of Go's named types of text, which is shown as JSON; any other value as ever.
+fn named(value: &Value) -> String {
+    match value {
+        Value::String(_) => escaped(&value.to_string()),
+        other => shown(other),
+    }
 }
 
 fn plural(count: usize, word: &str) -> String {
@@ -98,6 +111,11 @@ impl FieldError {
         Self::invalid_shown(field, &shown(value), detail)
     }
 
+    /// A value of one of Go's named types of text is not acceptable.
+    pub fn invalid_named(field: impl fmt::Display, value: &str, detail: &str) -> Self {
+        Self::invalid_shown(field, &named(&value.into()), detail)
+    }
+
     /// A value that is shown in another form than JSON's own is not acceptable.
     pub fn invalid_shown(field: impl fmt::Display, value: &str, detail: &str) -> Self {
         Self::new(field, "FieldValueInvalid", with_detail(format!("Invalid value: {value}"), detail))
@@ -115,7 +133,7 @@ impl FieldError {
 
     /// A value is none of those known.
     pub fn not_supported(field: impl fmt::Display, value: &Value, known: &[&str]) -> Self {
-        Self::not_supported_shown(field, &shown(value), known)
+        Self::not_supported_shown(field, &named(value), known)
     }
 
     /// A value that is shown in another form than JSON's own is none of those known.

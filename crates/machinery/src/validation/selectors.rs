@@ -39,7 +39,11 @@ fn selector_and(at: &At<'_>, values_of: fn(&At<'_>, &mut Errors), errors: &mut E
                 errors.forbidden(expression.path("values"), detail);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.invalid(expression.path("operator"), &other.into(), "not a valid selector operator"),
+            other => errors.push(FieldError::invalid_named(
+                expression.path("operator"),
+                other,
+                "not a valid selector operator",
+            )),
         }
         label_name(&expression, "key", errors);
         values_of(&expression, errors);

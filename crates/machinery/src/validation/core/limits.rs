@@ -76,7 +76,8 @@ fn amounts(limit: &At<'_>, name: &str, errors: &mut Errors) {
         if let (Some(more), Some(less)) = (amount(above), amount(below))
             && more > less
         {
-            let why = format!("{above_word} value {more} is greater than {below_word} value {less}");
+            let text = |list: &str| limit.child(list).get(name).as_str().unwrap_or_default();
+            let why = format!("{above_word} value {} is greater than {below_word} value {}", text(above), text(below));
             errors.invalid(limit.path(at).key(name), limit.child(shown).get(name), &why);
         }
     }

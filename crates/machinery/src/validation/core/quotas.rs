@@ -108,7 +108,11 @@ fn scope_selector(spec: &At<'_>, selector: &At<'_>, errors: &mut Errors) {
                 let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
                 errors.invalid(path.child("values"), expression.get("values"), why);
             }
-            _ => errors.invalid(path.child("operator"), &operator.into(), "not a valid selector operator"),
+            _ => errors.push(FieldError::invalid_named(
+                path.child("operator"),
+                operator,
+                "not a valid selector operator",
+            )),
         }
     }
     let has = |wanted: &&str| selector.items("matchExpressions").any(|one| one.text("scopeName") == *wanted);

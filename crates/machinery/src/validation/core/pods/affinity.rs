@@ -1,7 +1,7 @@
 //! Where pods want to be: beside which nodes and which other pods.
 
 use super::{
-    super::super::{Errors, names, selectors, view::At},
+    super::super::{Errors, FieldError, names, selectors, view::At},
     spread,
 };
 
@@ -57,7 +57,11 @@ pub(in crate::validation) fn selector_term(term: &At<'_>, values: bool, errors: 
                 errors.required(&path, "must be specified single value when `operator` is 'Lt' or 'Gt'");
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            other => errors.invalid(expression.path("operator"), &other.into(), "not a valid selector operator"),
+            other => errors.push(FieldError::invalid_named(
+                expression.path("operator"),
+                other,
+                "not a valid selector operator",
+            )),
         }
         expression.follows("key", names::qualified_name, errors);
         let from = errors.len();
@@ -78,7 +82,7 @@ fn node_field(field: &At<'_>, errors: &mut Errors) {
             errors.required(field.path("values"), why);
         }
         "In" | "NotIn" => {}
-        other => errors.invalid(field.path("operator"), &other.into(), "not a valid selector operator"),
+        other => errors.push(FieldError::invalid_named(field.path("operator"), other, "not a valid selector operator")),
     }
     if field.text("key") != "metadata.name" {
         errors.invalid(field.path("key"), &field.text("key").into(), "not a valid field selector key");
