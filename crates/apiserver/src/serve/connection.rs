@@ -233,16 +233,24 @@ mod tests {
             while self.socket.read_exact(&mut head).await.is_ok() {
                 let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
                 self.socket.read_exact(&mut payload).await.unwrap();
-                match (head[3], head[4] & ACK) {
-                    (SETTINGS, 0) => self.socket.write_all(&frame(SETTINGS, ACK, &[])).await.unwrap(),
-                    (PING_FRAME, ACK) => self.acks += 1,
+                let answer = match (head[3], head[4] & ACK) {
+                    (SETTINGS, 0) => frame(SETTINGS, ACK, &[]),
+                    (PING_FRAME, ACK) => {
+                        self.acks += 1;
+                        continue;
+                    }
                     (PING_FRAME, _) => {
                         self.pings += 1;
-                        if self.answers {
-                            self.socket.write_all(&frame(PING_FRAME, ACK, &payload)).await.unwrap();
+                        if !self.answers {
+                            continue;
                         }
+                        frame(PING_FRAME, ACK, &payload)
                     }
-                    _ => {}
+                    _ => continue,
+                };
+                // It may have ended the connection by then.
+                if self.socket.write_all(&answer).await.is_err() {
+                    return;
                 }
             }
         }

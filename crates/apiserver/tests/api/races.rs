@@ -39,7 +39,7 @@ fn removed(key: &ObjectKey) -> Option<Transaction> {
 }
 
 async fn apply(client: &Client, path: &str, data: Value) -> crate::common::Answer {
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
     client.patch(&format!("{path}?fieldManager=m"), "application/apply-patch+yaml", object).await
 }
 

@@ -122,7 +122,7 @@ async fn damaged_objects_harm_nobody_else_and_can_be_deleted_unread() {
             422,
             "together with .gracePeriodSeconds",
         ),
-        ("dry", "admin", &format!("{broken}?dryRun=All"), option(true), 422, "together with .dryRun"),
+        ("dry", "admin", &broken, json!({UNSAFE: true, "dryRun": ["All"]}), 422, "together with .dryRun"),
         ("not asked for", "admin", &broken, option(false), 500, "corrupt object"),
         (
             "what can be read",
