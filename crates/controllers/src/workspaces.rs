@@ -143,16 +143,20 @@ impl Workspaces {
         }
     }
 
-    /// Says on the Workspace what holds it, as kcp does. What holds nothing is not told of: it goes with the rest.
+    /// Says on the Workspace what holds it, or that nothing does any more, as kcp does. What holds nothing is not told of: it goes
+    /// with the rest.
     async fn tell(&self, key: &ObjectKey, remains: &Remains) -> Result<(), PlaneError> {
         let words: Vec<_> = remains.resources().into_iter().chain(remains.finalizers("workspace")).collect();
-        let condition = json!({
-            "type": "WorkspaceContentDeleted",
-            "status": "False",
-            "severity": "Info",
-            "reason": "SomeResourcesRemain",
-            "message": words.join("; "),
-        });
+        let condition = match words.is_empty() {
+            true => json!({"type": "WorkspaceContentDeleted", "status": "True"}),
+            false => json!({
+                "type": "WorkspaceContentDeleted",
+                "status": "False",
+                "severity": "Info",
+                "reason": "SomeResourcesRemain",
+                "message": words.join("; "),
+            }),
+        };
         let now = self.plane.seams().now_text();
         let write_down = |workspace: &mut Value| match set_conditions(workspace, [condition.clone()], &now) {
             true => Step::Write(Some("status")),
@@ -227,7 +231,12 @@ impl Controller for Workspaces {
                 }
                 let (began, mut remains) = (Instant::now(), Remains::default());
                 match self.empty(cluster, key, &mut remains).await? {
-                    Left::Nothing => self.end(cluster).await?,
+                    Left::Nothing => {
+                        self.end(cluster).await?;
+                        if object::finalizers(&workspace.object).any(|finalizer| finalizer != FINALIZER) {
+                            self.tell(key, &Remains::default()).await?;
+                        }
+                    }
                     Left::More => return Ok(GO_ON),
                     Left::Some => {
                         self.emptying.looked(&cluster, began);

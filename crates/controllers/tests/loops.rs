@@ -459,6 +459,29 @@ async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
     assert_eq!(told.deleting.lock().unwrap()[0], outer, "nothing is made in it from the beginning");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_workspace_that_only_its_own_finalizer_holds_says_that_nothing_is_left() {
+    let told = Arc::new(Told::default());
+    let f = Fixture::start_with(|loops| {
+        let workspaces = Workspaces::new(loops.plane().clone(), told.clone());
+        loops.with(workspaces)
+    });
+    let within = LogicalClusterId::new(7);
+    let mut shop = workspace("shop", within);
+    shop["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/own"));
+    let shop = f.create(shop).await;
+    let mut held = config_map("held", None);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let held = f.plane.create(f.kind("v1", "ConfigMap"), within, held).await.unwrap().unwrap().key;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("it is held", &shop, |found| left_in(found.unwrap()).contains(&"False")).await;
+    f.release(&held).await;
+    f.until("nothing is left in it", &shop, |found| left_in(found.unwrap()) == ["WorkspaceContentDeleted", "True"])
+        .await;
+    let left = f.get(&shop).await.unwrap();
+    assert_eq!(object::finalizers(&left).collect::<Vec<_>>(), ["example.com/own"]);
+}
+
 #[tokio::test]
 async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
     let f = Fixture::start();
