@@ -105,17 +105,18 @@ fn claim_from(set: &Value, template: &Value, pod: &str) -> Value {
     claim
 }
 
-fn status(set: &Value, pods: &[&Found], revision: &str) -> Value {
-    let replicas = pods.len();
-    let updated = pods.iter().filter(|pod| object::label(&pod.object, REVISION) == Some(revision)).count();
-    let ready = pods.iter().filter(|pod| is_ready(&pod.object)).count();
+/// As upstream counts: a pod that is going is a replica until it is gone, so that the set changes once more then.
+fn status(set: &Value, pods: &[&Value], revision: &str) -> Value {
+    let active: Vec<&&Value> = pods.iter().filter(|pod| is_active(pod)).collect();
+    let updated = active.iter().filter(|pod| object::label(pod, REVISION) == Some(revision)).count();
+    let ready = pods.iter().filter(|pod| is_ready(pod)).count();
     let was = text(set, "/status/currentRevision");
-    let done = updated == replicas || was.is_empty();
+    let done = updated == active.len() || was.is_empty();
     let current = if done { revision } else { was };
     json!({
-        "observedGeneration": object::generation(set), "replicas": replicas, "readyReplicas": ready,
+        "observedGeneration": object::generation(set), "replicas": pods.len(), "readyReplicas": ready,
         "availableReplicas": ready, "updatedReplicas": updated, "collisionCount": 0,
-        "currentReplicas": if done { updated } else { replicas - updated },
+        "currentReplicas": if done { updated } else { active.len() - updated },
         "currentRevision": current, "updateRevision": revision,
     })
 }
@@ -156,8 +157,8 @@ impl Workload for StatefulSets {
                 Next::Wait => {}
             }
         }
-        let active: Vec<&Found> = pods.iter().filter(|pod| is_active(&pod.object)).collect();
-        family.write_status(&set.key, &status(object, &active, &revision)).await?;
+        let pods: Vec<&Value> = pods.iter().map(|pod| &pod.object).collect();
+        family.write_status(&set.key, &status(object, &pods, &revision)).await?;
         Ok(Outcome::Done)
     }
 }
@@ -165,6 +166,21 @@ impl Workload for StatefulSets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_is_going_is_counted_until_it_is_gone() {
+        let pod = |going: bool| {
+            let at = if going { json!("2026-01-01T00:00:00Z") } else { Value::Null };
+            json!({"metadata": {"labels": {REVISION: "db-1"}, "deletionTimestamp": at}, "status": {"phase": "Running"}})
+        };
+        let counted = |pods: &[&Value]| {
+            let status = status(&json!({"metadata": {"generation": 2}}), pods, "db-1");
+            ["replicas", "updatedReplicas", "currentReplicas"].map(|field| status[field].as_i64().unwrap())
+        };
+        let (stays, goes) = (pod(false), pod(true));
+        assert_eq!(counted(&[&stays, &goes]), [2, 1, 1]);
+        assert_eq!(counted(&[&stays]), [1, 1, 1]);
+    }
 
     #[test]
     fn pods_come_in_order_and_go_in_reverse() {
