@@ -1,7 +1,7 @@
 //! What the kind table says about a place in an object, as far as strategic merge patch asks.
 
 use super::Failure;
-use crate::kinds::{FieldKind, KindTable, Special, Type, TypeId};
+use crate::kinds::{FieldKind, KindTable, Type, TypeId};
 
 /// The shape of an object.
 #[derive(Clone, Copy)]
@@ -10,8 +10,6 @@ pub(super) enum Shape<'t> {
     Message(&'t KindTable, &'t Type),
     /// Free keys: upstream merges no objects and lists there.
     Map,
-    /// One of Go's types that reads JSON by itself, of this name: it has no fields.
-    Closed(&'t str),
     /// Nothing is known: objects are merged, lists replaced.
     Unknown,
 }
@@ -31,8 +29,7 @@ pub(super) struct FieldShape<'t> {
 impl<'t> Shape<'t> {
     pub(super) fn of_type(table: &'t KindTable, id: TypeId) -> Self {
         match table.get(id) {
-            Type { special: Some(Special::Any), .. } => Self::Unknown,
-            Type { special: Some(_), name, .. } => Self::Closed(short(name)),
+            Type { special: Some(_), .. } => Self::Unknown,
             message => Self::Message(table, message),
         }
     }
@@ -52,11 +49,9 @@ impl<'t> Shape<'t> {
     /// As upstream, where its type has no such field.
     pub(super) fn field(self, name: &str) -> Result<FieldShape<'t>, Failure> {
         let free = FieldShape { value: Self::Unknown, replace: false, merge: false, merge_key: None };
-        let missing = |owner: &str| Err(Failure::NoField(owner.to_owned(), name.to_owned()));
         match self {
             Self::Unknown => Ok(free),
             Self::Map => Err(Failure::NoStruct),
-            Self::Closed(owner) => missing(owner),
             Self::Message(table, message) => match message.field(name) {
                 Some(field) => Ok(FieldShape {
                     value: Self::of_kind(table, &field.kind),
@@ -65,7 +60,7 @@ impl<'t> Shape<'t> {
                     merge_key: field.merge_key.as_deref(),
                 }),
                 None if message.preserve_unknown => Ok(free),
-                None => missing(short(&message.name)),
+                None => Err(Failure::NoField(short(&message.name).to_owned(), name.to_owned())),
             },
         }
     }
@@ -75,7 +70,6 @@ impl<'t> Shape<'t> {
         match self {
             Self::Message(_, message) => message.name.to_string(),
             Self::Map => "map".into(),
-            Self::Closed(name) => name.to_owned(),
             Self::Unknown => "unknown".into(),
         }
     }
