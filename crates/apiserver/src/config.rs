@@ -102,9 +102,9 @@ pub struct Limits {
     pub admission_bytes: usize,
     /// Webhooks in all configurations of one logical cluster.
     pub admission_webhooks: usize,
-    /// TLS connections at once; one address, of IPv6 one /64, may have half of them.
+    /// TLS connections at once. A newcomer replaces the one that is idle for the longest time.
     pub connections: usize,
-    /// Connections at once whose handshake is not done; one address may have half of them.
+    /// Connections at once whose handshake is not done. A newcomer replaces one of them, silent ones first.
     pub handshakes: usize,
     /// Time for a read.
     pub read_timeout: Duration,

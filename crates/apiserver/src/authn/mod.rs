@@ -60,6 +60,11 @@ impl Identity {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         Self::global(User { name: "system:anonymous".into(), groups, ..User::default() })
     }
+
+    /// Returns true for a request without credentials.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.user.groups.iter().any(|group| group == UNAUTHENTICATED)
+    }
 }
 
 /// How the request came in, before any header is believed.

@@ -26,8 +26,9 @@ use places::Places;
 use processor::Processor;
 
 pub(crate) use charge::{Charge, SMALL};
-pub(crate) use places::{Place, give_back};
+pub(crate) use places::Place;
 pub(crate) use processor::{TaskFlow, in_own_slices, leave_slice};
+pub use share::FairShare;
 
 /// Counts what is under way; beyond the bounds requests wait for their turn, or are told to come back.
 pub(crate) struct Admittance {

@@ -117,7 +117,7 @@ impl Drop for Place {
 }
 
 /// Takes so many off a count, of which nothing stays when it is at zero.
-pub(crate) fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
+fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
     if let Some(count) = counts.get_mut(key) {
         *count -= less;
         if *count == 0 {

@@ -27,6 +27,7 @@ const LIFETIMES: [f64; 14] = [
 /// What is counted of connections.
 pub(crate) struct ConnectionMetrics {
     failed: IntCounter,
+    refused: IntCounter,
     lifetimes: Histogram,
 }
 
@@ -41,6 +42,10 @@ impl ConnectionMetrics {
                 "apiserver_tls_handshake_errors_total",
                 "[ALPHA] Number of requests dropped with 'TLS handshake error from' error",
             ),
+            refused: make.count(
+                "portolan_connections_refused_total",
+                "Connections refused because all slots were taken and none of their holders was idle",
+            ),
             lifetimes: make.keep(Histogram::with_opts(lifetimes.buckets(LIFETIMES.to_vec()))),
         }
     }
@@ -48,6 +53,11 @@ impl ConnectionMetrics {
     /// No TLS connection came about.
     pub(crate) fn failed(&self) {
         self.failed.inc();
+    }
+
+    /// Counts a connection that found no slot.
+    pub(crate) fn refused(&self) {
+        self.refused.inc();
     }
 
     /// A request came with a certificate that holds for so many seconds more.

@@ -24,6 +24,7 @@ use crate::{
     call::Call,
     encode, handlers,
     limits::{Admittance, Charge, Place, Running, Whose},
+    serve::AuthenticatedMark,
 };
 
 pub(crate) use door::is_long_running;
@@ -73,6 +74,9 @@ where
     let is_health = entry.is_health();
     let admitting = async {
         let identity = door::authenticate(api, peer, &mut parts.headers).await?;
+        if let Some(mark) = parts.extensions.get::<AuthenticatedMark>().filter(|_| !identity.is_anonymous()) {
+            mark.set();
+        }
         door::admit(api, entry, identity, &mut parts.headers).await.inspect_err(|why| outcome.refused(why))
     };
     let admitted = match is_health {

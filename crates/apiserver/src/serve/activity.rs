@@ -24,6 +24,7 @@ const LOOK: Duration = Duration::from_secs(30);
 pub(super) struct Activity(Mutex<State>);
 
 struct State {
+    opened: Instant,
     /// Requests that came, and of those the ones whose answers have not been sent whole.
     requests: u64,
     under_way: usize,
@@ -41,7 +42,8 @@ pub(super) struct Request {
 
 impl Activity {
     pub(super) fn new() -> Arc<Self> {
-        let state = State { requests: 0, under_way: 0, idle_since: Instant::now(), untaken: BTreeMap::new() };
+        let now = Instant::now();
+        let state = State { opened: now, requests: 0, under_way: 0, idle_since: now, untaken: BTreeMap::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -51,6 +53,12 @@ impl Activity {
         state.requests += 1;
         state.under_way += 1;
         Request { activity: self.clone(), number: state.requests }
+    }
+
+    /// Returns the time since which nothing is under way, or as an error the time at which the connection was opened.
+    pub(super) fn idle_since(&self) -> Result<Instant, Instant> {
+        let state = self.0.lock();
+        if state.under_way == 0 { Ok(state.idle_since) } else { Err(state.opened) }
     }
 
     /// Waits until the connection is good for nothing more.

@@ -24,10 +24,10 @@ use crate::{
     pipeline,
 };
 
-use super::{activity::Activity, plain};
+use super::{connection_limiter::EvictableConnection, plain};
 
 /// Time for a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(3);
 /// Time for the headers of a request.
 const HEADERS: Duration = Duration::from_secs(32);
 /// A peer that does not answer a ping within this and [`PING`] is gone.
@@ -42,25 +42,40 @@ const HEADER_BYTES: u32 = 64 * 1024;
 const HTTP1_BUFFER: usize = HEADER_BYTES as usize;
 /// How long a connection that is over has to end in good order.
 const LAST: Duration = Duration::from_secs(5);
+/// Time that an evicted connection has to send its goodbye.
+const EVICTED_LAST: Duration = Duration::from_millis(50);
 const HTTP1_HEADERS: usize = 128;
 
-/// The TLS handshake. Who begins with a plain request is told so.
-pub(super) async fn shake(acceptor: &TlsAcceptor, socket: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+/// Runs the TLS handshake, within [`HANDSHAKE`] and until the connection is evicted. A plain HTTP request gets Go's answer.
+pub(super) async fn shake(
+    acceptor: &TlsAcceptor,
+    socket: TcpStream,
+    connection: &EvictableConnection,
+) -> std::io::Result<TlsStream<TcpStream>> {
     socket.set_nodelay(true)?;
     let shaken = async {
-        match plain::is_spoken(&socket).await? {
-            false => acceptor.accept(socket).await,
-            true => plain::refuse(socket).await.and(Err(std::io::Error::other("it begins with a plain request"))),
+        let is_plain = plain::is_spoken(&socket).await?;
+        let _under_way = connection.activity.begin();
+        if is_plain {
+            return plain::refuse(socket).await.and(Err(std::io::Error::other("it begins with a plain request")));
         }
+        acceptor.accept(socket).await
     };
-    match tokio::time::timeout(HANDSHAKE, shaken).await {
-        Ok(done) => done,
-        Err(_) => Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the handshake took too long")),
+    tokio::select! {
+        done = tokio::time::timeout(HANDSHAKE, shaken) => done.unwrap_or_else(|_| {
+            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the handshake took too long"))
+        }),
+        () = connection.evicted.cancelled() => Err(std::io::Error::other("it was closed for a newer connection")),
     }
 }
 
 /// Answers the requests of a connection.
-pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, closing: CancellationToken) {
+pub(super) async fn run(
+    server: Arc<ApiServer>,
+    stream: TlsStream<TcpStream>,
+    opened: EvictableConnection,
+    closing: CancellationToken,
+) {
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let user = certificate.and_then(|certificate| user_of_certificate(certificate)).map(Arc::new);
     let certified_until = certificate.and_then(|certificate| end_of_certificate(certificate));
@@ -73,9 +88,9 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
     // It takes no further requests when the server closes, and before that when it sends the client away.
     let leaving = closing.child_token();
     let (stopping, sent_away) = (closing, leaving.clone());
-    let activity = Activity::new();
-    let begun = activity.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let (begun, authenticated) = (opened.activity.clone(), opened.authenticated.clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(authenticated.clone());
         let under_way = begun.begin();
         let (server, peer) = (server.clone(), peer.clone());
         let (stopping, sent_away) = (stopping.clone(), sent_away.clone());
@@ -109,7 +124,7 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
         let leaving = leaving.cancelled();
         // Boxed, since the compiler does not see through so many layers that it may change threads.
         let ended: BoxFuture<'_, _> =
-            Box::pin(until_over(connection, &activity, leaving, |connection| connection.graceful_shutdown()));
+            Box::pin(until_over(connection, &opened, leaving, |connection| connection.graceful_shutdown()));
         ended.await.unwrap_or(Ok(()))
     });
     let ended = ended.await;
@@ -119,27 +134,32 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
 }
 
 /// Works on a connection until it ends, or is good for nothing more: then it has a moment to end in good order, and there is
-/// nothing that it ended with. Once it is `leaving` it takes no further requests.
+/// nothing that it ended with. Once it is `leaving` it takes no further requests. One that is evicted ends almost at once.
 async fn until_over<C: Future>(
     mut connection: Pin<&mut C>,
-    activity: &Activity,
+    opened: &EvictableConnection,
     leaving: impl Future<Output = ()>,
     shut_down: impl Fn(Pin<&mut C>),
 ) -> Option<C::Output> {
-    let mut over = pin!(activity.is_over());
-    tokio::select! {
+    let mut last = pin!(async {
+        tokio::select! {
+            () = opened.activity.is_over() => LAST,
+            () = opened.evicted.cancelled() => EVICTED_LAST,
+        }
+    });
+    let last = tokio::select! {
         ended = connection.as_mut() => return Some(ended),
-        () = over.as_mut() => {}
+        last = last.as_mut() => last,
         () = leaving => {
             shut_down(connection.as_mut());
             tokio::select! {
                 ended = connection.as_mut() => return Some(ended),
-                () = over => {}
+                last = last => last,
             }
         }
-    }
+    };
     shut_down(connection.as_mut());
-    tokio::time::timeout(LAST, connection).await.ok()
+    tokio::time::timeout(last, connection).await.ok()
 }
 
 /// Whether a client is to make a new connection after a request, which may lead it to another server. What is under way on the
@@ -221,8 +241,8 @@ mod tests {
             tokio::spawn(async move {
                 let builder = builder(TokioExecutor::new());
                 let connection = pin!(builder.serve_connection(TokioIo::new(server), service));
-                let (activity, never) = (Activity::new(), std::future::pending());
-                until_over(connection, &activity, never, |connection| connection.graceful_shutdown()).await.is_some()
+                let (opened, never) = (EvictableConnection::new(), std::future::pending());
+                until_over(connection, &opened, never, |connection| connection.graceful_shutdown()).await.is_some()
             });
             Self { socket, answers: true, pings: 0, acks: 0 }
         }

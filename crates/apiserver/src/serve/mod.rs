@@ -2,7 +2,7 @@
 
 mod activity;
 mod connection;
-mod places;
+mod connection_limiter;
 mod plain;
 mod starting;
 mod tls;
@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ApiServer, ConfigError};
 
-use places::{Place, Places};
+pub(crate) use connection_limiter::AuthenticatedMark;
+use connection_limiter::{ConnectionLimiter, ConnectionSlot, EvictableConnection};
 pub use starting::serve_starting;
 use tls::{Shown, server_config};
 
@@ -39,7 +40,8 @@ impl ApiServer {
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + RENEWAL, RENEWAL);
         let limits = &self.config.limits;
-        let (places, handshakes) = (Places::new(limits.connections), Places::new(limits.handshakes));
+        let slots = ConnectionLimiter::new(limits.connections);
+        let handshakes = ConnectionLimiter::new(limits.handshakes);
         let mut connections = JoinSet::new();
         let closing = CancellationToken::new();
         loop {
@@ -60,16 +62,15 @@ impl ApiServer {
                     continue;
                 }
             };
-            let (Some(place), Some(handshake)) = (places.take(peer.ip()), handshakes.take(peer.ip())) else {
+            let opened = EvictableConnection::new();
+            let slot = slots.take(peer.ip(), opened.clone());
+            let Some((slot, handshake)) = slot.zip(handshakes.take(peer.ip(), opened.clone())) else {
                 tracing::debug!(%peer, "too many connections");
+                self.metrics.connections.refused();
                 continue;
             };
-            let server = self.clone();
-            let (acceptor, closing) = (acceptor.clone(), closing.clone());
-            connections.spawn(async move {
-                serve_one(server, acceptor, socket, peer, handshake, closing).await;
-                drop(place);
-            });
+            let accepted = AcceptedConnection { socket, peer, opened, slot, handshake };
+            connections.spawn(serve_one(self.clone(), acceptor.clone(), accepted, closing.clone()));
         }
         drop(listener);
         self.stop().await;
@@ -93,18 +94,26 @@ impl ApiServer {
     }
 }
 
+/// Connection as it was accepted, with its slots.
+struct AcceptedConnection {
+    socket: TcpStream,
+    peer: SocketAddr,
+    opened: EvictableConnection,
+    slot: ConnectionSlot,
+    handshake: ConnectionSlot,
+}
+
 async fn serve_one(
     server: Arc<ApiServer>,
     acceptor: TlsAcceptor,
-    socket: TcpStream,
-    peer: SocketAddr,
-    handshake: Place,
+    accepted: AcceptedConnection,
     closing: CancellationToken,
 ) {
-    match connection::shake(&acceptor, socket).await {
+    let AcceptedConnection { socket, peer, opened, slot: _slot, handshake } = accepted;
+    match connection::shake(&acceptor, socket, &opened).await {
         Ok(stream) => {
             drop(handshake);
-            connection::run(server, stream, closing).await;
+            connection::run(server, stream, opened, closing).await;
         }
         Err(error) => {
             server.metrics.connections.failed();

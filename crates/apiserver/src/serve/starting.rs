@@ -8,13 +8,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use portolan_types::{Reason, Status};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{REFUSED_PAUSE, connection, server_config};
+use super::{
+    REFUSED_PAUSE, connection,
+    connection_limiter::{ConnectionLimiter, EvictableConnection},
+    server_config,
+};
 use crate::{ApiServerConfig, Body, ConfigError, encode, hooks::ReadyCheck, pki::Pki};
 
 /// Connections at once: those of probes and of clients that look whether the server is there.
@@ -34,7 +37,7 @@ pub async fn serve_starting(
     done: CancellationToken,
 ) -> Result<(), ConfigError> {
     let acceptor = TlsAcceptor::from(Arc::new(server_config(&Pki::open(config)?)?.0));
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = ConnectionLimiter::new(CONNECTIONS);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -42,15 +45,20 @@ pub async fn serve_starting(
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
-        let Ok((socket, _)) = accepted else {
+        let Ok((socket, peer)) = accepted else {
             tokio::time::sleep(REFUSED_PAUSE).await;
             continue;
         };
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let opened = EvictableConnection::new();
+        let Some(slot) = slots.take(peer.ip(), opened.clone()) else { continue };
         let (acceptor, check, done) = (acceptor.clone(), check.clone(), done.clone());
         connections.spawn(async move {
-            converse(&acceptor, socket, check, done).await;
-            drop(place);
+            let evicted = opened.evicted.clone();
+            tokio::select! {
+                () = converse(&acceptor, socket, opened, (check, done)) => {}
+                () = evicted.cancelled() => {}
+            }
+            drop(slot);
         });
     }
     // What is still open after this time is cut by dropping it.
@@ -58,9 +66,14 @@ pub async fn serve_starting(
     Ok(())
 }
 
-async fn converse(acceptor: &TlsAcceptor, socket: TcpStream, check: Arc<dyn ReadyCheck>, done: CancellationToken) {
+async fn converse(
+    acceptor: &TlsAcceptor,
+    socket: TcpStream,
+    opened: EvictableConnection,
+    (check, done): (Arc<dyn ReadyCheck>, CancellationToken),
+) {
     let shaken = tokio::select! {
-        shaken = connection::shake(acceptor, socket) => shaken,
+        shaken = connection::shake(acceptor, socket, &opened) => shaken,
         () = done.cancelled() => return,
     };
     let Ok(stream) = shaken else { return };

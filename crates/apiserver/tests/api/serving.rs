@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use portolan_apiserver::{ApiServer, ApiServerConfig, authn::StaticToken};
+use portolan_apiserver::{ApiServer, ApiServerConfig, authn::StaticToken, config::Limits};
 use portolan_types::Seams;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
@@ -144,6 +144,42 @@ async fn handshakes_that_fail_and_certificates_that_are_shown_are_counted() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), failed).await.expect("both are counted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_of_one_address_do_not_lock_out_its_other_clients() {
+    for (case, handshakes, connections) in [("handshake slots", 8, 1_000), ("connection slots", 512, 8)] {
+        let limits = Limits { handshakes, connections, ..Limits::default() };
+        let served = served_from(ApiServerConfig { limits, ..ApiServerConfig::in_memory(Seams::system()) }).await;
+        let mut admin = served.http2(true).await;
+        let path = format!("/clusters/root{MAPS}");
+        let read = |path: &str| request(served.address, "GET", path, String::new());
+        let watched = admin.send_request(read(&format!("{path}?watch=true"))).await.unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..64 {
+            silent.push(TcpStream::connect(served.address).await.unwrap());
+        }
+        let client = async { served.http2(true).await.send_request(read(&path)).await.unwrap().status() };
+        let status = tokio::time::timeout(Duration::from_secs(2), client).await;
+        assert_eq!(status.expect("it is served before silent handshakes end"), StatusCode::OK, "{case}");
+        let oldest = tokio::time::timeout(Duration::from_secs(2), silent[0].read(&mut [0])).await;
+        assert!(matches!(oldest, Ok(Ok(0) | Err(_))), "{case}: the oldest silent connection is closed: {oldest:?}");
+        let mut events = watched.into_body();
+        let create = request(served.address, "POST", &path, config_map("a", serde_json::json!({})).to_string());
+        assert_eq!(admin.send_request(create).await.unwrap().status(), StatusCode::CREATED, "{case}");
+        let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(event.starts_with(b"{\"type\":\"ADDED\""), "{case}: a watch goes on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handshake_that_does_not_go_on_ends_after_three_seconds() {
+    let served = served().await;
+    let mut silent = TcpStream::connect(served.address).await.unwrap();
+    let opened = std::time::Instant::now();
+    let ended = tokio::time::timeout(Duration::from_secs(8), silent.read(&mut [0])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+    assert!(opened.elapsed() >= Duration::from_millis(2_900), "{:?}", opened.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
