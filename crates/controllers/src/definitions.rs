@@ -104,9 +104,10 @@ impl Definitions {
 
     /// Deletes the instances, then lets the definition go. While it stays because of them, how soon they are looked at again.
     async fn end(&self, key: &ObjectKey, definition: &Definition) -> Result<Option<Duration>, PlaneError> {
-        let (instances, again) = match definition.is_established {
-            true => self.delete_instances(key, definition).await?,
-            false => (Instances::NeverServed, None),
+        let (instances, again) = if definition.is_established && !definition.is_builtin {
+            self.delete_instances(key, definition).await?
+        } else {
+            (Instances::NeverServed, None)
         };
         let now = self.plane.seams().now_text();
         let write_down = |crd: &mut Value| {

@@ -156,7 +156,7 @@ impl Namespaces {
             Vec::new()
         });
         for found in definitions {
-            let Some(resource) = custom::resource_named(found.key.name.as_str()) else { continue };
+            let Some(resource) = custom::instances_named(found.key.name.as_str()) else { continue };
             let scope = RangeScope::Namespace(cluster, resource, namespace.clone());
             match self.plane.list_past_damage(scope, Some(1)).await {
                 Ok(left) if left.is_empty() => {}

@@ -22,7 +22,7 @@ use portolan_store::{
     Engine, Event, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction, WatchScope,
 };
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, Status, object,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Status, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
 };
 use serde_json::{Value, json};
@@ -1085,6 +1085,37 @@ async fn a_definition_that_does_not_compile_any_more_harms_no_other_and_takes_it
     f.until("it goes", &widgets, |found| found.is_none()).await;
     assert_eq!(f.get(&instance).await, None, "after its instances");
     assert!(f.get(&gadget).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_named_as_a_built_in_resource_goes_without_its_objects() {
+    let f = Fixture::start();
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "kept"}, "rules": []});
+    let role = f.create(role).await;
+    let (group, plural) = ("rbac.authorization.k8s.io", "clusterroles");
+    let mut shadow = definition(plural, "ClusterRole");
+    shadow["metadata"] = json!({"name": format!("{plural}.{group}"), "uid": "u-1",
+        "creationTimestamp": "2026-01-01T00:00:00Z", "annotations":
+        {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}});
+    shadow["spec"]["group"] = group.into();
+    shadow["spec"]["scope"] = "Cluster".into();
+    shadow["spec"]["versions"][0]["name"] = "v9".into();
+    // As an older server may have stored it.
+    let definitions = GroupResource::new(custom::GROUP, custom::RESOURCE);
+    let name = format!("{plural}.{group}").parse().unwrap();
+    let (key, record) = (ObjectKey::cluster_scoped(CLUSTER, definitions, name), Record::of(&shadow));
+    f.plane.store().commit(Transaction::one(key.clone(), Expect::Absent, Some(record))).await.unwrap();
+    let shadow = key;
+    f.until("its names are accepted", &shadow, |found| {
+        found.is_some_and(|crd| condition(crd, "NamesAccepted")["status"] == "True")
+    })
+    .await;
+    let surface = f.plane.kinds().of(CLUSTER).await.unwrap();
+    assert!(surface.resource(group, "v9", plural).is_none(), "it serves nothing");
+    f.delete(&shadow, Propagation::Background).await;
+    f.until("it goes", &shadow, |found| found.is_none()).await;
+    assert!(f.get(&role).await.is_some(), "the built-in objects stay");
 }
 
 #[tokio::test(start_paused = true)]

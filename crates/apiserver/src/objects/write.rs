@@ -160,7 +160,8 @@ impl<'a> Writer<'a> {
         if name.is_some() {
             check_revision(sent)?;
         }
-        if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
+        let kind = &self.target.kind.gvk;
+        if (&*kind.group, &*kind.kind) == ("certificates.k8s.io", "CertificateSigningRequest") {
             lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
         }
         self.call.warn(warnings::before_create(&self.target.kind, &object));

@@ -42,6 +42,69 @@ fn widget(name: &str) -> Value {
     json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 3}})
 }
 
+/// A definition named as a resource that is built in, in a version that is not.
+fn shadow(group: &str, plural: &str, kind: &str) -> Value {
+    let mut crd = widgets();
+    crd["metadata"] = json!({"name": format!("{plural}.{group}"), "annotations":
+        {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}});
+    crd["spec"]["group"] = group.into();
+    crd["spec"]["scope"] = "Cluster".into();
+    crd["spec"]["names"] = json!({"plural": plural, "kind": kind});
+    crd["spec"]["versions"][0]["name"] = "v9".into();
+    crd["spec"]["versions"].as_array_mut().unwrap().truncate(1);
+    crd
+}
+
+#[tokio::test]
+async fn definitions_of_built_in_resources_are_refused() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let all = portolan_machinery::kinds::KindTable::builtin().kinds();
+    for kind in all.filter(|kind| kind.gvk.group.contains('.')) {
+        let (group, plural) = (&*kind.gvk.group, &*kind.resource);
+        let refused = admin.post(CRDS, shadow(group, plural, &kind.gvk.kind)).await.expect(422);
+        let why = refused.message();
+        assert!(why.contains("is built into the server") || why.contains("the group belongs to the server"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_definition_cannot_take_another_plural_by_its_status() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let group = "rbac.authorization.k8s.io";
+    for (group, plural) in [(group, "clusterroles"), ("example.dev", "widgets")] {
+        if group == "example.dev" {
+            define(&admin, widgets()).await;
+        }
+        let mut boats = shadow(group, "boats", "Boat");
+        boats["spec"]["versions"][0]["name"] = "v1".into();
+        define(&admin, boats).await;
+        let path = format!("{CRDS}/boats.{group}");
+        let own = format!("/apis/{group}/v1/boats");
+        admin.get(&own).await.expect(200);
+        let mut made = admin.get(&path).await.json();
+        made["status"]["acceptedNames"]["plural"] = plural.into();
+        admin.put(&format!("{path}/status"), made).await.expect(200);
+        admin.get(&own).await.expect(404);
+        let listed = admin.get(&format!("/apis/{group}/v1/{plural}")).await.expect(200).json();
+        assert_ne!(listed["kind"], "BoatList", "{group}");
+    }
+}
+
+#[tokio::test]
+async fn a_custom_kind_named_as_a_built_in_one_is_not_taken_for_it() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let mut crd = shadow("example.dev", "asks", "CertificateSigningRequest");
+    crd["spec"]["versions"][0]["name"] = "v1".into();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-preserve-unknown-fields"] = true.into();
+    define(&admin, crd).await;
+    let ask = json!({"apiVersion": "example.dev/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "a"}});
+    let made = admin.post("/apis/example.dev/v1/asks", ask).await.expect(201).json();
+    assert!(made["spec"].is_null(), "nobody says who asks: {made}");
+}
+
 #[tokio::test]
 async fn a_resource_is_served_as_soon_as_it_is_established_and_only_where_it_is_defined() {
     let plane = Plane::new().await;

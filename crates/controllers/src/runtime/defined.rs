@@ -13,7 +13,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::feed::{Fed, Upto, feed};
+use super::{
+    feed::{Fed, Upto, feed},
+    run::TaskWrapper,
+};
 
 /// Who defines what, as definitions are seen.
 #[derive(Default)]
@@ -68,7 +71,7 @@ impl Fed for Defined {
     }
 
     fn take_in(&self, event: &Event) {
-        let Some(resource) = custom::resource_named(event.key.name.as_str()) else { return };
+        let Some(resource) = custom::instances_named(event.key.name.as_str()) else { return };
         let mut state = self.lock();
         let cluster = event.key.cluster;
         let change = match event.change {
@@ -93,7 +96,7 @@ impl Fed for Defined {
 
     /// A definition says by its name what it defines.
     fn unreadable(&self, key: &ObjectKey) {
-        if let Some(resource) = custom::resource_named(key.name.as_str()) {
+        if let Some(resource) = custom::instances_named(key.name.as_str()) {
             self.define(resource, key.cluster);
         }
     }
@@ -128,6 +131,7 @@ pub(super) struct Feeds {
     tasks: JoinSet<GroupResource>,
     /// Those of built-in resources never end.
     never: watch::Sender<Upto>,
+    wrapper: TaskWrapper,
 }
 
 impl Feeds {
@@ -136,12 +140,13 @@ impl Feeds {
         store: DynStore,
         mut builtin: BTreeMap<GroupResource, Vec<Arc<dyn Fed>>>,
         interested: Vec<Arc<dyn Fed>>,
+        wrapper: TaskWrapper,
     ) -> Self {
         let (defined, never) = (Arc::new(Defined::default()), watch::Sender::new(None));
         if !interested.is_empty() {
             builtin.entry(Defined::resource()).or_default().push(defined.clone());
         }
-        let mut feeds = Self { store, defined, interested, ends: HashMap::new(), tasks: JoinSet::new(), never };
+        let mut feeds = Self { store, defined, interested, ends: HashMap::new(), tasks: JoinSet::new(), never, wrapper };
         for (resource, fed) in builtin {
             feeds.run(resource, fed, feeds.never.subscribe());
         }
@@ -149,7 +154,7 @@ impl Feeds {
     }
 
     fn run(&mut self, resource: GroupResource, fed: Vec<Arc<dyn Fed>>, upto: watch::Receiver<Upto>) {
-        let feeding = feed(self.store.clone(), resource.clone(), fed, upto);
+        let feeding = (self.wrapper)(Box::pin(feed(self.store.clone(), resource.clone(), fed, upto)));
         self.tasks.spawn(async move {
             feeding.await;
             resource
@@ -231,7 +236,7 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let (store, seen) = (portolan_store::memory(), Arc::new(Seen::default()));
-            Self { feeds: Feeds::new(store.clone(), BTreeMap::new(), vec![seen.clone()]), store, seen }
+            Self { feeds: Feeds::new(store.clone(), BTreeMap::new(), vec![seen.clone()], Arc::new(|task| task)), store, seen }
         }
 
         async fn write(&self, cluster: u64, resource: GroupResource, name: &str, is_there: bool) {

@@ -94,10 +94,15 @@ pub fn compile_names(crd: &Value) -> Result<KindTable, CompileError> {
     let name = storage.and_then(|own| own.get("name"));
     let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
     let version = json!({"name": name, "served": true, "storage": true});
+    // Instances have the plural of the definition's name, whatever its status says.
+    let mut names = part("/status/acceptedNames").clone();
+    if names.get("plural") != part("/spec/names").get("plural") {
+        names = part("/spec/names").clone();
+    }
     compile(&json!({
         "metadata": crd.get("metadata"),
         "spec": {"group": part("/spec/group"), "scope": part("/spec/scope"), "versions": [version]},
-        "status": {"acceptedNames": part("/status/acceptedNames")},
+        "status": {"acceptedNames": names},
     }))
 }
 

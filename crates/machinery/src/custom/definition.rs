@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan_types::{GroupResource, object};
 use serde_json::Value;
 
-use super::{Names, status};
+use super::{Names, is_builtin_resource, status};
 use crate::kinds::KindTable;
 
 /// A CustomResourceDefinition, as others see it.
@@ -19,6 +19,9 @@ pub struct Definition {
     pub claimed: Names,
     /// The names that it has been given.
     pub accepted: Names,
+    /// Its resource is built in: it serves nothing, and objects of that name are not its instances. Such a definition is refused
+    /// at create; one that an older server has stored, before it had the resource itself, stays until it is deleted.
+    pub is_builtin: bool,
     /// It is served, also while it is being deleted.
     pub is_established: bool,
     /// It is being deleted.
@@ -35,16 +38,22 @@ impl Definition {
         let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
         let group = part("/spec/group").as_str().unwrap_or_default();
         let claimed = Names::of(part("/spec/names"));
+        let resource = GroupResource::new(group, claimed.plural.clone());
+        let accepted = Names::of(part("/status/acceptedNames"));
         let is_established = status::is_true(crd, "Established");
+        let is_builtin = is_builtin_resource(&resource);
+        // Clients can write the status, and so name a resource that another definition or the server has.
+        let is_served = is_established && !is_builtin && accepted.plural == claimed.plural;
         Self {
             name: object::name(crd).into(),
-            resource: GroupResource::new(group, claimed.plural.clone()),
-            accepted: Names::of(part("/status/acceptedNames")),
+            resource,
+            accepted,
             claimed,
+            is_builtin,
             is_established,
             is_deleting: object::is_deleting(crd),
             is_settled: status::is_settled_alone(crd),
-            table: if is_established { compile() } else { None },
+            table: if is_served { compile() } else { None },
         }
     }
 
@@ -58,4 +67,9 @@ impl Definition {
 pub fn resource_named(name: &str) -> Option<GroupResource> {
     let (plural, group) = name.split_once('.')?;
     (!plural.is_empty() && !group.is_empty()).then(|| GroupResource::new(group, plural))
+}
+
+/// Returns the resource whose objects are instances of a definition of this name; `None` also for names of built-in resources.
+pub fn instances_named(name: &str) -> Option<GroupResource> {
+    resource_named(name).filter(|resource| !is_builtin_resource(resource))
 }

@@ -4,6 +4,7 @@
 //! apart ([`compile`]), because what it gives is the same for the same content, in whatever logical cluster it is.
 
 mod approval;
+mod builtin;
 mod columns;
 mod compile;
 mod content;
@@ -24,13 +25,15 @@ mod tests;
 mod values;
 
 pub(crate) use approval::{APPROVAL, approval, approval_in_any_group};
+pub use builtin::is_builtin_resource;
+pub(crate) use builtin::is_own_group;
 pub use columns::Columns;
 pub use compile::{CompileError, Fingerprint, compile, compile_names, fingerprint};
 pub use content::Content;
 pub(crate) use content::{check, has_rules};
 pub use conversion::{Conversion, ConversionWebhook, Review};
 pub(crate) use defaults::{DefaultsAllowance, check_defaults};
-pub use definition::{Definition, resource_named};
+pub use definition::{Definition, instances_named, resource_named};
 pub use names::{Names, Taken};
 pub use review::Answer;
 pub use rules::RulesWatch;

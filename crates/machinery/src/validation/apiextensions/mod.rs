@@ -38,6 +38,7 @@ const OLD_SCHEMAS: &str = "missing schemas";
 
 fn created(new: &At<'_>, errors: &mut Errors) {
     names_of::definition(new, errors);
+    names_of::not_builtin(new, errors);
     definition(new, errors);
     standing(new, errors);
     names_of::approval(None, new, errors);

@@ -1,12 +1,9 @@
 //! What a definition is called, and who may call it so.
 
-use portolan_types::object;
+use portolan_types::{GroupResource, object};
 
 use super::super::{Errors, names, view::At};
 use crate::custom;
-
-/// Groups whose objects are this server's own.
-const OWN_GROUPS: [&str; 2] = ["portolan.dev", "kcp.io"];
 
 /// It has the name of its resource, so that no two of a logical cluster define the same.
 pub(super) fn definition(new: &At<'_>, errors: &mut Errors) {
@@ -23,13 +20,23 @@ pub(super) fn group(spec: &At<'_>, errors: &mut Errors) {
     }
     let (path, group) = (spec.path("group"), spec.text("group"));
     let wrong = names::dns_subdomain(group);
-    let is_own = |own: &str| group.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     if !wrong.is_empty() {
         errors.invalid(&path, spec.get("group"), &wrong.join(","));
     } else if !group.contains('.') {
         errors.invalid(&path, spec.get("group"), "should be a domain with at least one dot");
-    } else if OWN_GROUPS.iter().any(|own| is_own(own)) {
+    } else if custom::is_own_group(group) {
         errors.forbidden(&path, "the group belongs to the server");
+    }
+}
+
+/// The server serves what is built in, and keeps its objects, by itself.
+pub(super) fn not_builtin(new: &At<'_>, errors: &mut Errors) {
+    let spec = new.child("spec");
+    let names = spec.child("names");
+    let resource = GroupResource::new(spec.text("group"), names.text("plural"));
+    // Of groups of the server's own another error tells.
+    if !custom::is_own_group(&resource.group) && custom::is_builtin_resource(&resource) {
+        errors.forbidden(names.path("plural"), &format!("{resource} is built into the server"));
     }
 }
 

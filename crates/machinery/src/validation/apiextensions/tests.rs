@@ -42,6 +42,15 @@ fn a_definition_is_named_after_what_it_defines_and_stays_so() {
         let told = causes(None, &definition);
         assert!(told.iter().any(|cause| cause.contains(expected)), "{case}: {told:?}");
     }
+    let mut shadow = with("/spec/group", json!("rbac.authorization.k8s.io"));
+    shadow["metadata"] = json!({"name": "clusterroles.rbac.authorization.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}});
+    shadow["spec"]["names"]["plural"] = json!("clusterroles");
+    assert_eq!(
+        causes(None, &shadow),
+        ["spec.names.plural: Forbidden: clusterroles.rbac.authorization.k8s.io is built into the server"]
+    );
+    assert_eq!(causes(Some(&shadow), &shadow), Vec::<String>::new(), "one that is there can be changed");
     for (field, value) in [("/spec/group", "example.org"), ("/spec/names/plural", "ships")] {
         let told = causes(Some(&boats()), &with(field, json!(value)));
         assert!(told.iter().any(|cause| cause.contains("field is immutable")), "{field}: {told:?}");
