@@ -1,16 +1,19 @@
 //! Requests to the API server of one physical cluster, on JSON trees. Every request has a deadline and every answer a bound.
 
+mod audiences;
 mod discovery;
+mod pages;
 mod reach;
 mod schema;
 mod streams;
 mod watch;
+pub(crate) mod weight;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::client::Body;
 use portolan_types::object;
 use serde_json::{Value, json};
@@ -27,11 +30,11 @@ use crate::plan::Deletion;
 /// Name of our field manager.
 pub(crate) const FIELD_MANAGER: &str = "portolan";
 /// Largest answer that is read when nothing else is said, in bytes: a page of a list.
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Largest tree that an answer or an event may become, in bytes of memory.
+pub(crate) const MAX_TREE: usize = 128 * 1024 * 1024;
 /// Largest error answer that is read, in bytes.
 const MAX_REFUSAL: usize = 256 * 1024;
-/// Objects per page of a list.
-const PAGE: usize = 500;
 
 /// Why a request to a physical cluster failed. None of these proves that an object is gone, but for
 /// [`DownstreamError::is_absent`].
@@ -46,6 +49,9 @@ pub(crate) enum DownstreamError {
     /// The answer is none of Kubernetes.
     #[error("the answer of the physical cluster makes no sense: {0}")]
     Garbled(String),
+    /// The answer is larger than what is taken, or what is held of the physical cluster would be.
+    #[error("the physical cluster has more than is taken from it: {0}")]
+    Excessive(String),
 }
 
 /// A `Status` that says no.
@@ -89,14 +95,14 @@ impl DownstreamError {
     pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Refused(answer) => answer.code,
-            Self::Unreachable(_) | Self::Garbled(_) => 0,
+            Self::Unreachable(_) | Self::Garbled(_) | Self::Excessive(_) => 0,
         }
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(answer) => answer.retry_after,
-            Self::Unreachable(_) | Self::Garbled(_) => None,
+            Self::Unreachable(_) | Self::Garbled(_) | Self::Excessive(_) => None,
         }
     }
 }
@@ -138,6 +144,11 @@ impl Api {
         about(object, self.call(Method::POST, &path, "application/json", Some(object)).await?)
     }
 
+    /// Sends a request that is answered with what it asks for, and is not stored.
+    pub(crate) async fn ask(&self, path: &str, request: &Value) -> Result<Value, DownstreamError> {
+        self.call(Method::POST, path, "application/json", Some(request)).await
+    }
+
     /// Server-side apply, forced. `object` carries the uid and resourceVersion that the write is conditional on.
     pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
@@ -168,34 +179,6 @@ impl Api {
         self.call(Method::DELETE, path, "application/json", Some(&options)).await
     }
 
-    /// All objects under `path` with the label `selector`, and the resourceVersion that they were read at.
-    pub(crate) async fn list(&self, path: &str, selector: &str) -> Result<(Vec<Value>, String), DownstreamError> {
-        let (mut objects, mut token) = (Vec::new(), String::new());
-        loop {
-            let query = format!("{path}?limit={PAGE}&labelSelector={}&continue={}", encode(selector), encode(&token));
-            let mut page = self.get(query.trim_end_matches("&continue=")).await?;
-            let items = check_page(&mut page)?;
-            objects.extend(items);
-            token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
-            if token.is_empty() {
-                return Ok((objects, page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()));
-            }
-        }
-    }
-
-    /// The resourceVersion of now under `path`.
-    pub(crate) async fn version(&self, path: &str) -> Result<String, DownstreamError> {
-        let mut page = self.get(&format!("{path}?limit=1")).await?;
-        check_page(&mut page)?;
-        Ok(page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
-    }
-
-    /// Whether there is any object under `path`, whatever its labels, that `counts`.
-    pub(crate) async fn any(&self, path: &str, counts: impl Fn(&Value) -> bool) -> Result<bool, DownstreamError> {
-        let (objects, _) = self.list(path, "").await?;
-        Ok(objects.iter().any(counts))
-    }
-
     async fn call(
         &self,
         method: Method,
@@ -207,10 +190,9 @@ impl Api {
         self.within_deadline(async {
             let response = accepted(self.client.send(request).await).await?;
             let bytes = read(response, self.limit).await?;
-            match serde_json::from_slice::<Value>(&bytes) {
-                Ok(answer) if answer.is_object() => Ok(answer),
-                Ok(_) => Err(DownstreamError::Garbled("not an object".into())),
-                Err(error) => Err(DownstreamError::Garbled(error.to_string())),
+            match parse(&bytes)? {
+                answer if answer.is_object() => Ok(answer),
+                _ => Err(DownstreamError::Garbled("not an object".into())),
             }
         })
         .await
@@ -250,28 +232,6 @@ fn about(object: &Value, answer: Value) -> Result<Value, DownstreamError> {
     }
 }
 
-/// A list is only believed whole: of the right kind, with items and a resourceVersion.
-fn check_page(page: &mut Value) -> Result<Vec<Value>, DownstreamError> {
-    let kind = page["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
-    let has_version = page["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty());
-    let (Some(kind), true) = (kind, has_version) else {
-        return Err(DownstreamError::Garbled("not a list with a resourceVersion".into()));
-    };
-    let version = page["apiVersion"].clone();
-    let items = match page.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => items,
-        Some(Value::Null) => Vec::new(), // how Go writes an empty list
-        _ => return Err(DownstreamError::Garbled("a list without items".into())),
-    };
-    let whole = items.into_iter().map(|mut item| {
-        let object = item.as_object_mut()?;
-        object.entry("apiVersion").or_insert_with(|| version.clone());
-        object.entry("kind").or_insert_with(|| Value::String(kind.clone()));
-        Some(item)
-    });
-    whole.collect::<Option<_>>().ok_or_else(|| DownstreamError::Garbled("a list with items that are no objects".into()))
-}
-
 /// Lets through what succeeded. Redirects are failures: the credentials are for this server alone.
 async fn accepted(answer: Result<Response<Body>, kube::Error>) -> Result<Response<Body>, DownstreamError> {
     let response = answer.map_err(|error| DownstreamError::Unreachable(chain(&error)))?;
@@ -286,7 +246,7 @@ async fn refused(response: Response<Body>) -> DownstreamError {
     let seconds =
         response.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
     let body = match read(response, MAX_REFUSAL).await {
-        Ok(bytes) => serde_json::from_slice::<Value>(&bytes).unwrap_or_default(),
+        Ok(bytes) => parse(&bytes).unwrap_or_default(),
         Err(_) => Value::Null,
     };
     let text = |value: &Value| crate::status::bounds_text(value.as_str().unwrap_or_default());
@@ -307,8 +267,19 @@ fn describe(code: StatusCode) -> String {
 async fn read(response: Response<Body>, limit: usize) -> Result<Bytes, DownstreamError> {
     match Limited::new(response.into_body(), limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(DownstreamError::Excessive(format!("an answer of more than {limit} bytes")))
+        }
         Err(error) => Err(DownstreamError::Unreachable(error.to_string())),
     }
+}
+
+/// Parses JSON whose tree is within its bound.
+fn parse(text: &[u8]) -> Result<Value, DownstreamError> {
+    if weight::of_text(text) > MAX_TREE {
+        return Err(DownstreamError::Excessive(format!("JSON that takes more than {MAX_TREE} bytes of memory")));
+    }
+    serde_json::from_slice(text).map_err(|error| DownstreamError::Garbled(error.to_string()))
 }
 
 /// An error with its causes, for people.

@@ -27,8 +27,10 @@ impl Reach {
     pub(super) fn note<T>(&self, ended: &Result<T, DownstreamError>, is_probe: bool) {
         let is_doubted = match ended {
             Err(DownstreamError::Unreachable(_)) => true,
-            Ok(_) | Err(DownstreamError::Refused(_) | DownstreamError::Garbled(_)) if is_probe => false,
-            Ok(_) | Err(DownstreamError::Refused(_) | DownstreamError::Garbled(_)) => return,
+            _ if is_probe => false,
+            Ok(_) | Err(DownstreamError::Refused(_) | DownstreamError::Garbled(_) | DownstreamError::Excessive(_)) => {
+                return;
+            }
         };
         self.is_doubted.send_if_modified(|known| std::mem::replace(known, is_doubted) != is_doubted);
     }

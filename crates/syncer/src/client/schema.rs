@@ -10,9 +10,15 @@ use super::{Api, DownstreamError, Served};
 /// Parts of an object that are the same in every version.
 const NOT_CHECKED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
+/// Most fields that are held of the API of one physical cluster.
+const MAX_FIELDS: usize = 100_000;
+/// Longest name of a field or of a type, in bytes.
+const MAX_NAME: usize = 512;
+
 /// The fields of kinds, as far down as they are declared.
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
+    fields: usize,
     types: HashMap<String, HashMap<String, Shape>>,
     roots: HashMap<GroupVersionKind, String>,
 }
@@ -40,26 +46,34 @@ impl Schema {
             if !url.starts_with("/openapi/v3/") {
                 return Err(DownstreamError::Garbled(format!("the schema of {version} is not where schemas are")));
             }
-            schema.take_in(&api.get(url).await?);
+            schema.take_in(&api.get(url).await?)?;
         }
         Ok(schema)
     }
 
-    fn take_in(&mut self, document: &Value) {
+    fn take_in(&mut self, document: &Value) -> Result<(), DownstreamError> {
         let schemas = document["components"]["schemas"].as_object();
         for (name, schema) in schemas.into_iter().flatten() {
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
             for kind in kinds.into_iter().flatten() {
                 let text = |key: &str| kind[key].as_str().unwrap_or_default();
                 let kind = GroupVersionKind::new(text("group"), text("version"), text("kind"));
-                self.roots.insert(kind, name.clone());
+                self.fields += 1;
+                if self.fields <= MAX_FIELDS {
+                    self.roots.insert(kind, name.clone());
+                }
             }
             let fields = schema["properties"].as_object().into_iter().flatten();
             let fields: HashMap<_, _> = fields.map(|(field, schema)| (field.clone(), shape(schema))).collect();
+            self.fields += 1 + fields.len();
+            if self.fields > MAX_FIELDS || fields.keys().chain([name]).any(|name| name.len() > MAX_NAME) {
+                return Err(DownstreamError::Excessive(format!("an API of more than {MAX_FIELDS} fields")));
+            }
             if !fields.is_empty() {
                 self.types.insert(name.clone(), fields);
             }
         }
+        Ok(())
     }
 
     /// JSON pointers of what `object` says and the API of the physical cluster has no field for. None for a kind that is not
@@ -139,7 +153,7 @@ mod tests {
                 "resources": {"type": "object", "additionalProperties": reference("Quantity")}}},
             "Container": {"properties": {"name": {"type": "string"}}},
             "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-        }}}));
+        }}})).unwrap();
         schema
     }
 

@@ -8,7 +8,11 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use super::{Answer, Api, DownstreamError, accepted, encode, request};
+use super::{
+    Answer, Api, DownstreamError, accepted, encode,
+    pages::{check_names, is_version},
+    parse, request,
+};
 
 /// Longest line, in bytes: the largest object that Kubernetes stores, with room for its text form.
 const MAX_LINE: usize = 8 * 1024 * 1024;
@@ -61,11 +65,11 @@ impl Events {
             if let Some(end) = self.buffer.iter().skip(self.searched).position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.searched + end + 1);
                 self.searched = 0;
-                return parse(&line).map(Some);
+                return event_of(&line).map(Some);
             }
             self.searched = self.buffer.len();
             if self.buffer.len() > MAX_LINE {
-                return Err(DownstreamError::Garbled("an event is too long".into()));
+                return Err(DownstreamError::Excessive(format!("an event of more than {MAX_LINE} bytes")));
             }
             match tokio::time::timeout(SERVER_TIMEOUT + SILENCE, self.body.next()).await {
                 Err(_) => return Err(DownstreamError::Unreachable("a watch has gone silent".into())),
@@ -76,15 +80,18 @@ impl Events {
     }
 }
 
-fn parse(line: &[u8]) -> Result<WatchEvent, DownstreamError> {
-    let mut event: Value = serde_json::from_slice(line).map_err(|error| DownstreamError::Garbled(error.to_string()))?;
+fn event_of(line: &[u8]) -> Result<WatchEvent, DownstreamError> {
+    let mut event = parse(line)?;
     let object = event["object"].take();
     match event["type"].as_str() {
-        Some("ADDED" | "MODIFIED") if object.is_object() => Ok(WatchEvent::Present(object)),
-        Some("DELETED") if object.is_object() => Ok(WatchEvent::Deleted(object)),
+        Some("ADDED" | "MODIFIED") if object.is_object() => check_names(&object).map(|()| WatchEvent::Present(object)),
+        Some("DELETED") if object.is_object() => check_names(&object).map(|()| WatchEvent::Deleted(object)),
         Some("BOOKMARK") => {
             let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            Ok(WatchEvent::Bookmark(version.to_owned()))
+            match is_version(version) {
+                true => Ok(WatchEvent::Bookmark(version.to_owned())),
+                false => Err(DownstreamError::Garbled("a bookmark without a resourceVersion".into())),
+            }
         }
         Some("ERROR") => {
             let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);

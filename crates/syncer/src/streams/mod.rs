@@ -160,7 +160,7 @@ impl From<DownstreamError> for StreamError {
     fn from(error: DownstreamError) -> Self {
         match error {
             DownstreamError::Unreachable(why) => Self::Unreachable(why),
-            DownstreamError::Garbled(why) => Self::Garbled(why),
+            DownstreamError::Garbled(why) | DownstreamError::Excessive(why) => Self::Garbled(why),
             DownstreamError::Refused(answer) if matches!(answer.code, 401 | 403) => Self::Denied(answer.message),
             DownstreamError::Refused(answer) if answer.code < 400 => Self::Garbled(answer.message),
             DownstreamError::Refused(answer) => {

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MemoryUpstream, SharedUpstream};
 use crate::{
-    ConnectError, Connector, Syncer, SyncerConfig, SyncerHandle,
+    ConnectError, Connector, SyncLimits, Syncer, SyncerConfig, SyncerHandle,
     client::{Api, Served},
     downstream_namespace,
     plan::{Deletion, Proof},
@@ -107,6 +107,13 @@ impl Stage {
     #[must_use]
     pub async fn restarted_with(mut self, synced: &[&str]) -> Self {
         self.config.spec.synced_resources = synced.iter().map(|text| (*text).to_owned()).collect();
+        self.restarted().await
+    }
+
+    /// As [`Self::restarted`], with other limits of what is held of the physical cluster.
+    #[must_use]
+    pub async fn restarted_within(mut self, limits: SyncLimits) -> Self {
+        self.config.limits = limits;
         self.restarted().await
     }
 

@@ -131,7 +131,13 @@ impl Worker {
         self.upstream.project(&self.config.uid, projection).await?;
         let uid = object::meta_text(found, "uid").to_owned();
         let entry = Shown { key, uid: uid.clone(), fingerprint: print };
-        let is_new = self.state().shown.insert(place.clone(), entry).is_none();
+        let (is_new, shown) = {
+            let shown = &mut self.state().shown;
+            (shown.insert(place.clone(), entry).is_none(), shown.len())
+        };
+        if is_new && u64::try_from(shown).is_ok_and(|shown| shown > self.config.limits.objects) {
+            session.mirror.set_exceeded();
+        }
         if is_new {
             self.wake_owned(session, place, &uid);
         }

@@ -21,7 +21,8 @@ impl Worker {
     }
 
     pub(super) async fn reconcile_debt(&self, debt: &Debt) -> Result<Outcome, SyncError> {
-        let session = self.session()?;
+        let limited = self.state().limited_session.clone();
+        let session = limited.map_or_else(|| self.session(), Ok)?;
         let Ok(place) = self.place_of_debt(debt) else {
             // Nothing can have been made where nothing has a place.
             return self.settled(debt).await;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{SyncError, Work, Worker, mirror::Place, queue::jitter, session::Session};
 use crate::{
-    client::{DownstreamError, Served, WatchEvent},
+    client::{DownstreamError, Served, WatchEvent, weight},
     project,
 };
 
@@ -18,6 +18,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 /// Events that wait for their objects to be shown.
 const MAX_WAITING: usize = 1000;
+/// Largest Event that is shown, in bytes of memory. Kubernetes bounds its texts by 1 KiB each.
+const MAX_EVENT: usize = 64 * 1024;
 /// How long one waits for that.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Events of a logical cluster that may come at once.
@@ -93,7 +95,11 @@ async fn watch(worker: &Worker, session: &Session, version: Option<String>) -> R
 }
 
 impl Worker {
-    fn noticed_event(&self, session: &Session, event: Value) {
+    fn noticed_event(&self, session: &Session, mut event: Value) {
+        object::metadata_mut(&mut event).remove("managedFields");
+        if weight::of(&event) > MAX_EVENT {
+            return;
+        }
         let Some((cluster, _)) = self.namespace_above(session, object::namespace(&event)) else { return };
         let place = Place::of(&events(), &event);
         let now = Instant::now();

@@ -18,7 +18,9 @@ impl SyncError {
             Self::Downstream(error) => match error {
                 DownstreamError::Unreachable(_) => Some((status::UNREACHABLE, self.to_string())),
                 DownstreamError::Refused(answer) if answer.refusal().is_some() => None,
-                DownstreamError::Refused(_) | DownstreamError::Garbled(_) => Some((status::PENDING, self.to_string())),
+                DownstreamError::Refused(_) | DownstreamError::Garbled(_) | DownstreamError::Excessive(_) => {
+                    Some((status::PENDING, self.to_string()))
+                }
             },
         }
     }

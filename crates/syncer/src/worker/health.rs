@@ -19,20 +19,26 @@ pub(super) struct Health {
 /// Asks for the version and the nodes. A credential that may not list nodes leaves the amounts unknown.
 pub(super) async fn probe(api: &Api) -> Result<Health, DownstreamError> {
     let version = api.get("/version").await?;
-    let nodes = match api.list("/api/v1/nodes", "").await {
-        Ok((nodes, _)) => Some(nodes),
-        Err(error) if error.code() == 403 => None,
+    let (mut capacity, mut allocatable) = (Resources::new(), Resources::new());
+    let page = |nodes: Vec<Value>| {
+        add(&mut capacity, nodes.iter(), "capacity");
+        add(&mut allocatable, nodes.iter().filter(|node| is_usable(node)), "allocatable");
+        Ok(true)
+    };
+    let are_known = match api.pages("/api/v1/nodes", "", page).await {
+        Ok(_) => true,
+        Err(error) if error.code() == 403 => false,
         Err(error) => return Err(error),
     };
     Ok(Health {
         version: short(&version["gitVersion"]),
-        capacity: nodes.as_ref().map(|nodes| sum(nodes.iter(), "capacity")),
-        allocatable: nodes.as_ref().map(|nodes| sum(nodes.iter().filter(|node| is_usable(node)), "allocatable")),
+        capacity: are_known.then_some(capacity),
+        allocatable: are_known.then_some(allocatable),
     })
 }
 
-fn sum<'a>(nodes: impl Iterator<Item = &'a Value>, field: &str) -> Resources {
-    let mut total = Resources::new();
+/// Adds what `nodes` have to a total. No node is kept.
+fn add<'a>(total: &mut Resources, nodes: impl Iterator<Item = &'a Value>, field: &str) {
     for node in nodes {
         for name in SUMMED {
             let amount = node["status"][field][name].as_str().and_then(|text| text.parse::<Quantity>().ok());
@@ -42,7 +48,6 @@ fn sum<'a>(nodes: impl Iterator<Item = &'a Value>, field: &str) -> Resources {
             }
         }
     }
-    total
 }
 
 /// A node that pods of users are scheduled to: ready, not cordoned, and not kept for the control plane.
@@ -75,8 +80,12 @@ mod tests {
             node("8", json!({}), "Unknown"),
             node("16", taint, "True"),
         ];
-        let text = |resources: Resources| resources.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
-        assert_eq!(text(sum(nodes.iter(), "capacity")), ["cpu=30500m"]);
-        assert_eq!(text(sum(nodes.iter().filter(|n| is_usable(n)), "allocatable")), ["cpu=2500m"]);
+        let sum = |usable: bool, field: &str| {
+            let mut total = Resources::new();
+            add(&mut total, nodes.iter().filter(|node| !usable || is_usable(node)), field);
+            total.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>()
+        };
+        assert_eq!(sum(false, "capacity"), ["cpu=30500m"]);
+        assert_eq!(sum(true, "allocatable"), ["cpu=2500m"]);
     }
 }

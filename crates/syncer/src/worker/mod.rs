@@ -12,6 +12,7 @@ mod debts;
 mod events;
 mod failures;
 mod health;
+mod limits;
 mod mirror;
 mod namespaces;
 mod queue;
@@ -38,6 +39,7 @@ use portolan_types::{
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+pub use self::limits::SyncLimits;
 use self::{
     brake::Brake,
     mirror::Place,
@@ -72,6 +74,8 @@ pub struct SyncerConfig {
     pub namespace_linger: Duration,
     /// Deletions without firm proof were held back when the last worker ended; they stay so until somebody releases them.
     pub deletions_held: bool,
+    /// The most that is held of the physical cluster.
+    pub limits: SyncLimits,
 }
 
 impl SyncerConfig {
@@ -89,6 +93,7 @@ impl SyncerConfig {
             deletion_timeout: Duration::from_secs(300),
             namespace_linger: Duration::from_secs(5),
             deletions_held: false,
+            limits: SyncLimits::default(),
         }
     }
 }

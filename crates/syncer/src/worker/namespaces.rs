@@ -23,6 +23,9 @@ const CONTENT_CHECK: Duration = Duration::from_secs(10);
 /// How long an answer about another `PhysicalCluster` holds.
 const REGISTRATION_CHECK: Duration = Duration::from_secs(60);
 
+/// Most such answers that are kept.
+const MAX_REGISTRATIONS: usize = 1000;
+
 /// Why a namespace cannot be used.
 struct Obstacle {
     /// What every tenant may know, after the namespace's name.
@@ -238,6 +241,9 @@ impl Worker {
         let mut state = self.state();
         // Marks below are anybody's to write: nothing of them is kept for long.
         state.registrations.retain(|_, (_, asked_at)| is_fresh(asked_at));
+        if state.registrations.len() >= MAX_REGISTRATIONS {
+            state.registrations.clear();
+        }
         state.registrations.insert(physical.clone(), (is_registered, now));
         Ok(is_registered)
     }

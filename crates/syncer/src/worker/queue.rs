@@ -13,6 +13,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::Work;
 
+/// Time between two looks at a queue that is full.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+
 /// Who waits for a turn in a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Tenant {
@@ -60,6 +63,17 @@ impl Queue {
 
     fn queue(&self) -> MutexGuard<'_, WorkQueue<Work, Instant>> {
         self.queue.lock().expect("no code panics under this lock")
+    }
+
+    /// Waits while more work is asked for than `limit`, which what is seen downstream could make without end.
+    pub(super) async fn room(&self, limit: u64) {
+        let is_full = || {
+            let sizes = self.queue().sizes();
+            u64::try_from(sizes.ready + sizes.delayed).unwrap_or(u64::MAX) > limit
+        };
+        while is_full() {
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
     }
 
     /// Asks for `work` now.

@@ -53,13 +53,14 @@ pub(super) async fn follow(worker: Arc<Worker>, session: Arc<Session>, served: S
 fn is_version_gone(error: &DownstreamError) -> bool {
     match error {
         DownstreamError::Unreachable(_) => false,
-        DownstreamError::Refused(_) | DownstreamError::Garbled(_) => true,
+        DownstreamError::Refused(_) | DownstreamError::Garbled(_) | DownstreamError::Excessive(_) => true,
     }
 }
 
 async fn list(worker: &Worker, session: &Session, served: &Served, path: &str) -> Result<String, DownstreamError> {
-    let (objects, version) = session.api.list(path, annotations::DOWN_CLUSTER).await?;
-    let gone = session.mirror.replace(&served.resource, objects);
+    let mut list = session.mirror.arriving_list();
+    let version = session.api.pages(path, annotations::DOWN_CLUSTER, |page| list.add(page).map(|()| true)).await?;
+    let gone = session.mirror.replace(&served.resource, list)?;
     gone.iter().for_each(|observed| worker.noticed(&served.resource, &observed.object));
     let all = session.mirror.all(&served.resource, None);
     all.iter().for_each(|observed| worker.noticed(&served.resource, &observed.object));
@@ -77,6 +78,8 @@ async fn watch(
     let mut reached = from.to_owned();
     let mut events = session.api.watch(path, annotations::DOWN_CLUSTER, from).await?;
     loop {
+        // Each object that is held asks for a piece of work, and so does each that was.
+        worker.queue.room(worker.config.limits.objects.saturating_mul(2)).await;
         let event = match events.next().await {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(Some(reached)),

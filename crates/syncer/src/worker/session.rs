@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use portolan_types::{GroupResource, placement::Resources, upstream::ClusterReport};
+use portolan_types::{GroupResource, annotations, placement::Resources, upstream::ClusterReport};
 use serde_json::Value;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     Work, Worker, events, health,
+    limits::HeldObjects,
     mirror::{Mirror, Observed},
     queue::jitter,
     reflect,
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     client::{Api, DownstreamError, Schema, Served, discover},
     connector::ConnectError,
-    transform::may_lack_fields,
+    transform::{AcceptedAudiences, may_lack_fields},
 };
 
 /// Heartbeats without an answer that end a session.
@@ -30,6 +31,10 @@ const LONG_SILENCE: Duration = Duration::from_secs(2);
 const DISCOVERY: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// Time between two looks at whether a physical cluster has still more than is held of it.
+const LIMIT_CHECK: Duration = Duration::from_secs(30);
+/// The word for a physical cluster that has more than is held of it.
+const LIMIT_EXCEEDED: &str = "LimitExceeded";
 /// How long making a connection may take.
 const CONNECT: Duration = Duration::from_secs(20);
 
@@ -39,11 +44,17 @@ pub(super) struct Session {
     /// Of an older physical cluster: which fields its API has.
     pub(super) schema: Option<Schema>,
     served: Mutex<HashMap<GroupResource, Served>>,
+    audiences: Mutex<Arc<AcceptedAudiences>>,
 }
 
 impl Session {
     pub(super) fn served(&self, resource: &GroupResource) -> Option<Served> {
         self.served.lock().expect("no code panics under this lock").get(resource).cloned()
+    }
+
+    /// Audiences of tokens that the API server of the physical cluster accepts.
+    pub(super) fn audiences(&self) -> Arc<AcceptedAudiences> {
+        self.audiences.lock().expect("no code panics under this lock").clone()
     }
 
     pub(super) fn all_served(&self) -> Vec<Served> {
@@ -75,6 +86,9 @@ pub(super) async fn supervise(worker: Arc<Worker>) {
             Err(why) => worker.report_cluster(Err(why)).await,
         }
         worker.check_newest_quietly().await;
+        if worker.is_limit_exceeded() {
+            pause = pause.max(LIMIT_CHECK);
+        }
         tokio::time::sleep(jitter(&worker.seams, pause)).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }
@@ -93,8 +107,33 @@ async fn open(worker: &Worker) -> Result<Arc<Session>, (String, String)> {
     let health = health::probe(&api).await.map_err(|error| reason_of(&error))?;
     let served = discover(&api, &worker.rules).await.map_err(|error| reason_of(&error))?;
     let schema = schema(&api, &health.version, &served).await.map_err(|error| reason_of(&error))?;
+    let mirror = Mirror::new(worker.config.limits);
+    let audiences = AcceptedAudiences::read(&api, worker.connector.host().as_deref()).await;
+    let audiences = Mutex::new(Arc::new(audiences.map_err(|error| reason_of(&error))?));
+    let session = Arc::new(Session { api, mirror, schema, served: Mutex::new(served), audiences });
+    if worker.is_limit_exceeded() {
+        worker.pay_debts_on(&session);
+        measure(worker, &session).await.map_err(|error| reason_of(&error))?;
+    }
     worker.report_cluster(Ok(health)).await;
-    Ok(Arc::new(Session { api, mirror: Mirror::default(), schema, served: Mutex::new(served) }))
+    Ok(session)
+}
+
+/// Counts what the physical cluster has, and keeps nothing of it.
+///
+/// # Errors
+/// `Excessive`, when it is more than may be held.
+async fn measure(worker: &Worker, session: &Session) -> Result<(), DownstreamError> {
+    let limits = worker.config.limits;
+    let mut sum = HeldObjects::default();
+    for served in session.all_served().into_iter().chain([Served::namespaces()]) {
+        let add = |page: Vec<Value>| {
+            sum = page.into_iter().fold(sum, |sum, object| sum + Observed::new(object).held());
+            if limits.permit(sum) { Ok(true) } else { Err(limits.error()) }
+        };
+        session.api.pages(&served.path(None, None), annotations::DOWN_CLUSTER, add).await?;
+    }
+    Ok(())
 }
 
 /// The fields of an older physical cluster. One that does not tell them is not judged.
@@ -119,6 +158,7 @@ fn reason_of(error: &DownstreamError) -> (String, String) {
         (_, 401) => "Unauthorized",
         (_, 403) => "Forbidden",
         (DownstreamError::Unreachable(_), _) => "Unreachable",
+        (DownstreamError::Excessive(_), _) => LIMIT_EXCEEDED,
         (DownstreamError::Refused(_) | DownstreamError::Garbled(_), _) => "NotReady",
     };
     (word.to_owned(), error.to_string())
@@ -134,7 +174,13 @@ async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
     }
     let (mut silent_since, mut discovered) = (None, Instant::now());
     loop {
-        rest(worker, &session, silent_since).await;
+        tokio::select! {
+            () = rest(worker, &session, silent_since) => {}
+            () = session.mirror.until_exceeded() => {
+                worker.state().is_limit_exceeded = true;
+                return worker.report_cluster(Err(reason_of(&worker.config.limits.error()))).await;
+            }
+        }
         worker.check_newest_quietly().await;
         match health::probe(&session.api.probing()).await {
             Ok(health) => {
@@ -150,6 +196,7 @@ async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
         }
         if discovered.elapsed() >= DISCOVERY && silent_since.is_none() {
             discovered = Instant::now();
+            learn_audiences(worker, &session).await;
             for served in found_since(worker, &session).await {
                 watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
             }
@@ -163,6 +210,19 @@ async fn rest(worker: &Worker, session: &Session, silent_since: Option<Instant>)
     match silent_since {
         None => session.api.rest_or_doubt(heartbeat).await,
         Some(since) => tokio::time::sleep(heartbeat.min(since.elapsed().max(FIRST_PAUSE))).await,
+    }
+}
+
+/// Reads the accepted audiences again. Copies are planned anew when they have changed.
+async fn learn_audiences(worker: &Worker, session: &Session) {
+    let host = worker.connector.host();
+    let Ok(now) = AcceptedAudiences::read(&session.api, host.as_deref()).await else { return };
+    let before = {
+        let mut audiences = session.audiences.lock().expect("no code panics under this lock");
+        std::mem::replace(&mut *audiences, Arc::new(now.clone()))
+    };
+    if *before != now {
+        worker.enqueue_everything();
     }
 }
 
@@ -180,6 +240,8 @@ impl Worker {
         {
             let mut state = self.state();
             state.session = Some(session.clone());
+            state.limited_session = None;
+            state.is_limit_exceeded = false;
             state.unreachable_since = None;
         }
         self.queue.add(Work::Debts);
@@ -193,6 +255,16 @@ impl Worker {
             state.unreachable_since = Some(Instant::now());
         }
         self.enqueue_everything();
+    }
+
+    /// Whether the last session ended because the physical cluster has more than is held of it.
+    fn is_limit_exceeded(&self) -> bool {
+        self.state().is_limit_exceeded
+    }
+
+    fn pay_debts_on(&self, session: &Arc<Session>) {
+        self.state().limited_session = Some(session.clone());
+        self.queue.add(Work::Debts);
     }
 
     /// What failed in a long silence waits long for its next try: it comes now.

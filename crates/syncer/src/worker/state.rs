@@ -41,6 +41,10 @@ pub(super) struct State {
     /// Whether other physical clusters are registered, and when that was asked.
     pub(super) registrations: HashMap<Uid, (bool, Instant)>,
     pub(super) session: Option<Arc<Session>>,
+    /// The last session ended because the physical cluster has more than is held of it.
+    pub(super) is_limit_exceeded: bool,
+    /// The connection while the physical cluster has more than is held of it: debts are paid, so that it can come to have less.
+    pub(super) limited_session: Option<Arc<Session>>,
     /// What was last said about the physical cluster.
     pub(super) cluster_report: Option<ClusterReport>,
     /// Since when the physical cluster has been out of reach.

@@ -1,0 +1,76 @@
+//! Bounds of what is held of one physical cluster: it may be anybody's, and must not take the memory of all others.
+
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+use crate::client::DownstreamError;
+
+/// The most that is held of one physical cluster. Beyond it, it is not synced until it has less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncLimits {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of memory that they take, as estimated from their trees. While they are listed they are held twice.
+    pub bytes: u64,
+}
+
+impl Default for SyncLimits {
+    /// 250,000 objects, 1 GiB.
+    fn default() -> Self {
+        Self { objects: 250_000, bytes: 1 << 30 }
+    }
+}
+
+impl SyncLimits {
+    pub(super) fn permit(&self, held: HeldObjects) -> bool {
+        held.objects <= self.objects && held.bytes <= self.bytes
+    }
+
+    pub(super) fn error(&self) -> DownstreamError {
+        let Self { objects, bytes } = self;
+        DownstreamError::Excessive(format!(
+            "at most {objects} objects with Portolan's label, taking {bytes} bytes of memory, are held of one physical cluster; \
+             nothing is synced there, and nothing deleted, until it has fewer"
+        ))
+    }
+}
+
+/// An amount of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HeldObjects {
+    pub(super) objects: u64,
+    /// Bytes of memory, estimated.
+    pub(super) bytes: u64,
+}
+
+impl Add for HeldObjects {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let objects = self.objects.saturating_add(other.objects);
+        Self { objects, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
+impl Sub for HeldObjects {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        let objects = self.objects.saturating_sub(other.objects);
+        Self { objects, bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+}
+
+impl AddAssign for HeldObjects {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for HeldObjects {
+    fn sub_assign(&mut self, other: Self) {
+        *self = *self - other;
+    }
+}
+
+#[cfg(test)]
+mod tests;

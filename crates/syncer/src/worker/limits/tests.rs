@@ -1,0 +1,127 @@
+//! A physical cluster that sends more than is held of it.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_types::{annotations, object, placement::Phase, upstream::CopyState};
+use serde_json::{Value, json};
+
+use super::SyncLimits;
+use crate::testing::{Canned, FakeCluster, suite::Stage};
+
+/// Objects that these tests let be held.
+const OBJECTS: u64 = 50;
+
+async fn stage(cluster: &FakeCluster) -> Stage {
+    let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+    stage.restarted_within(SyncLimits { objects: OBJECTS, bytes: 10_000_000 }).await
+}
+
+fn data(value: &str) -> Value {
+    json!({"metadata": {}, "data": {"a": value}})
+}
+
+fn labelled(stage: &Stage, name: &str, data: &str) -> Value {
+    let labels = json!({(annotations::DOWN_CLUSTER): "1009"});
+    json!({"metadata": {"name": name, "namespace": stage.namespace(), "labels": labels}, "data": {"a": data}})
+}
+
+fn reason(stage: &Stage) -> String {
+    match stage.upstream.cluster().map(|report| report.ready) {
+        Some(Err((reason, _))) => reason,
+        Some(Ok(())) => "Ready".to_owned(),
+        None => "nothing".to_owned(),
+    }
+}
+
+/// A list of ConfigMaps with a page for every token, of one object each.
+fn endless_page(path: &str, next: &str, text: &str) -> Value {
+    let name = format!("c{}", path.len() + path.bytes().map(usize::from).sum::<usize>());
+    let labels = json!({(annotations::DOWN_CLUSTER): "1009"});
+    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1", "continue": next},
+        "items": [{"metadata": {"name": format!("{name}-{next}"), "namespace": "shop", "uid": next, "labels": labels}, "data": {"a": text}}]})
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_without_end_stop_only_their_own_syncing_and_delete_nothing() {
+    let number = |path: &str| -> usize {
+        let token = path.rsplit_once("continue=").map_or("0", |(_, token)| token);
+        token.parse().unwrap_or(0)
+    };
+    let fresh = move |path: &str| (number(path) + 1).to_string();
+    let repeated = move |path: &str| (number(path) % 2 + 1).to_string();
+    let large = "x".repeat(1_000_000);
+    type Next = Box<dyn Fn(&str) -> String + Send>;
+    let cases: [(&str, Next, &str, &str); 3] = [
+        ("pages without end", Box::new(fresh), "", "LimitExceeded"),
+        ("pages of large objects", Box::new(fresh), &large, "LimitExceeded"),
+        ("a token that was given before", Box::new(repeated), "", "Ready"),
+    ];
+    for (case, next, text, expected) in cases {
+        let cluster = FakeCluster::default();
+        let stage = stage(&cluster).await;
+        stage.place("configmaps", "a", data("1"), Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        let text = text.to_owned();
+        cluster.script(move |_, path| {
+            let is_list = path.starts_with("/api/v1/configmaps?") && !path.contains("watch=true");
+            is_list.then(|| Canned::Answer(200, endless_page(path, &next(path), &text)))
+        });
+        let stage = stage.restarted().await;
+        let key = stage.place("configmaps", "b", data("1"), Phase::Active);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(reason(&stage), expected, "{case}");
+        assert_eq!(cluster.all("configmaps").len(), 1, "{case}: nothing is made, and nothing deleted");
+        stage.upstream.delete(&key);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(cluster.requests("DELETE").is_empty(), "{case}");
+        let before = cluster.requests("GET").len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(cluster.requests("GET").len() - before < 3000, "{case}: it is not asked without a pause");
+        cluster.heal();
+        stage.place("configmaps", "c", data("1"), Phase::Active);
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!((reason(&stage).as_str(), cluster.all("configmaps").len()), ("Ready", 2), "{case}: it recovers");
+        stage.handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_send_objects_without_end_stop_only_their_own_syncing_until_there_are_fewer() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let extra: Vec<Value> =
+        (0..OBJECTS).map(|n| cluster.put("pods", labelled(&stage, &format!("extra-{n}"), ""))).collect();
+    stage.until("it is told of the physical cluster", async |s| reason(s) == "LimitExceeded").await.unwrap();
+    let why = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { message, .. }) if message.contains("at most 50 objects"));
+    stage.until("and of the copy", why).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(reason(&stage), "LimitExceeded", "as long as they are there");
+    stage.upstream.delete(&key);
+    stage.until("what is deleted becomes a debt", async |s| s.upstream.object(&key).is_none()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((stage.upstream.recorded_debts().len(), cluster.all("configmaps").len()), (0, 0), "which is paid");
+    assert_eq!(cluster.all("pods").len(), extra.len(), "nothing else is deleted");
+    extra.iter().for_each(|pod| cluster.remove("pods", pod));
+    stage.place("configmaps", "b", data("1"), Phase::Active);
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    assert_eq!((reason(&stage).as_str(), cluster.all("configmaps").len()), ("Ready", 1));
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_whose_names_have_no_end_are_not_taken_in() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let strange = cluster.put("configmaps", labelled(&stage, &"x".repeat(100_000), ""));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    cluster.remove("configmaps", &strange);
+    stage.place("configmaps", "b", data("1"), Phase::Active);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let names: Vec<String> = cluster.all("configmaps").iter().map(|copy| object::name(copy).to_owned()).collect();
+    assert_eq!(names, ["a", "b"]);
+    stage.handle.stop().await;
+}
