@@ -14,7 +14,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use harness::workdir::{self, WorkDir};
-use harness::{clients::Clients, cluster, process, tools::Tools};
+use harness::{cluster, process, tools::Tools};
 use suites::oracle::{self, record};
 
 /// Chores of the Portolan repository.
@@ -39,8 +39,9 @@ enum Chore {
     Fuzz(fuzz::Options),
     /// Kill, pause and starve real servers while clients write, and check what all of them saw.
     Torture(torture::Options),
-    /// Build kube-apiserver, kubectl, etcd, kwok and the clients of the suites into the cache and print their folders.
-    Tools,
+    /// Build kube-apiserver, kubectl, etcd, kwok and the clients that a run of the suites needs into the cache, and print their
+    /// folders. Takes the options of `e2e`.
+    Tools(suites::Options),
     /// Start physical clusters, print their kubeconfigs and keep them until Ctrl-C.
     Up {
         /// How many to start.
@@ -70,9 +71,8 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Torture(options) => torture::run(&options),
-        Chore::Tools => {
-            println!("{}", Tools::build()?.dir().display());
-            Clients::build()?.folders().iter().for_each(|folder| println!("{}", folder.display()));
+        Chore::Tools(options) => {
+            suites::prepare(&options)?.iter().for_each(|folder| println!("{}", folder.display()));
             Ok(true)
         }
         Chore::Up { clusters } => match up(clusters)? {},

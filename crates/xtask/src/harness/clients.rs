@@ -1,6 +1,7 @@
 //! The clients of other people, as they are published: Helm, and programs on client-go, controller-runtime, Helm's
 //! library, the Python client, kopf and the JavaScript client. Their sources and pinned versions are in `e2e/clients/`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,43 +10,69 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cache::{self, Fingerprint};
-use super::operators::Operators;
+use super::operators::{self, PrometheusOperator};
 use super::process;
 use super::tools::repository;
 
 /// A few minutes on two idle cores; far more when they are not.
-const INSTALL_LIMIT: Duration = Duration::from_secs(2400);
+pub(super) const INSTALL_LIMIT: Duration = Duration::from_secs(2400);
 
 /// The version that `helm version` reports; `go.mod` requires the same.
 const HELM: &str = "v3.22.0";
 
-/// Everything built and installed.
+/// Set of programs that is built or installed as one entry of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ClientBundle {
+    /// Helm, and the test programs on client-go, controller-runtime and Helm's library.
+    Go,
+    Python,
+    Javascript,
+    /// fabric8's Kubernetes client for Java.
+    Java,
+    PrometheusOperator,
+    CertManager,
+    MongodbOperator,
+}
+
+impl ClientBundle {
+    /// Finds the bundle in the cache or makes it there. A missing go, python3, npm or mvn is an error.
+    fn build(self) -> Result<PathBuf> {
+        match self {
+            Self::Go => build_go(),
+            Self::Python => install_python(),
+            Self::Javascript => install_javascript(),
+            Self::Java => super::java::build(),
+            Self::PrometheusOperator => operators::build_prometheus_operator(),
+            Self::CertManager => operators::build_cert_manager(),
+            Self::MongodbOperator => operators::build_mongodb_operator(),
+        }
+    }
+}
+
+/// Folders of the bundles that a run needs.
 pub(crate) struct Clients {
-    go: PathBuf,
-    operators: Operators,
-    python: PathBuf,
-    javascript: PathBuf,
+    folders: BTreeMap<ClientBundle, PathBuf>,
 }
 
 impl Clients {
-    /// Finds the clients in the cache or builds and installs them there. A missing go, python3 or npm is an error.
-    pub(crate) fn build() -> Result<Self> {
-        Ok(Self {
-            go: build_go()?,
-            operators: Operators::build()?,
-            python: install_python()?,
-            javascript: install_javascript()?,
-        })
+    /// Finds `bundles` in the cache or makes them there.
+    pub(crate) fn build(bundles: impl IntoIterator<Item = ClientBundle>) -> Result<Self> {
+        let folders = bundles.into_iter().map(|bundle| Ok((bundle, bundle.build()?))).collect::<Result<_>>()?;
+        Ok(Self { folders })
     }
 
-    /// The folders, for whoever wants to look.
-    pub(crate) fn folders(&self) -> [&Path; 6] {
-        let [prometheus_operator, cert_manager, mongodb_operator] = self.operators.folders();
-        [&self.go, prometheus_operator, cert_manager, mongodb_operator, &self.python, &self.javascript]
+    /// Returns the folder of each bundle.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.folders.values().map(PathBuf::as_path)
+    }
+
+    /// Returns the folder of a bundle that [`Self::build`] was given.
+    fn folder(&self, bundle: ClientBundle) -> &Path {
+        self.folders.get(&bundle).expect("a suite names the bundles that it runs")
     }
 
     pub(crate) fn helm(&self) -> PathBuf {
-        self.go.join("helm")
+        self.folder(ClientBundle::Go).join("helm")
     }
 
     /// The chart that both of Helm's suites install.
@@ -58,20 +85,38 @@ impl Clients {
         sources().join("chart-crds")
     }
 
-    pub(crate) fn operators(&self) -> &Operators {
-        &self.operators
+    /// prometheus-operator with its definitions and tests.
+    pub(crate) fn prometheus_operator(&self) -> PrometheusOperator<'_> {
+        PrometheusOperator(self.folder(ClientBundle::PrometheusOperator))
+    }
+
+    /// Path of a part of cert-manager: `controller`, `webhook`, `cainjector` and `chart`; its own tests `e2e.test` and
+    /// `ginkgo`, which runs them.
+    pub(crate) fn cert_manager(&self, name: &str) -> PathBuf {
+        self.folder(ClientBundle::CertManager).join(name)
+    }
+
+    /// Path of a part of the MongoDB operator: the program `manager`, the folders `definitions`, `clusterwide` and `chart`,
+    /// and a program `<package>.test` for each of [`operators::MONGODB_TESTS`].
+    pub(crate) fn mongodb_operator(&self, name: &str) -> PathBuf {
+        self.folder(ClientBundle::MongodbOperator).join(name)
+    }
+
+    /// Command that runs the suite of fabric8's client.
+    pub(crate) fn java(&self) -> Command {
+        super::java::command(self.folder(ClientBundle::Java))
     }
 
     /// A test program of the Go module.
     pub(crate) fn go(&self, package: &str) -> Command {
-        let mut command = Command::new(self.go.join(format!("{package}.test")));
+        let mut command = Command::new(self.folder(ClientBundle::Go).join(format!("{package}.test")));
         command.args(["-test.v", "-test.count=1", "-test.timeout=5m"]).env("CHART", Self::chart());
         command
     }
 
     /// A program of the Python folder.
     pub(crate) fn python(&self, program: &str) -> Command {
-        let mut command = Command::new(self.python.join("bin/python"));
+        let mut command = Command::new(self.folder(ClientBundle::Python).join("bin/python"));
         command.arg(sources().join("python").join(program)).env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
@@ -85,7 +130,7 @@ impl Clients {
             let path = entry?.path();
             fs::copy(&path, copy.join(path.file_name().unwrap_or_default())).context("cannot copy a source")?;
         }
-        let packages = self.javascript.join("node_modules");
+        let packages = self.folder(ClientBundle::Javascript).join("node_modules");
         std::os::unix::fs::symlink(&packages, copy.join("node_modules")).context("cannot link node_modules")?;
         let mut command = Command::new(packages.join(node_package()?).join("bin/node"));
         command.arg(copy.join(program)).current_dir(copy);
@@ -93,7 +138,7 @@ impl Clients {
     }
 }
 
-fn sources() -> PathBuf {
+pub(super) fn sources() -> PathBuf {
     repository().join("e2e/clients")
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod fake_kubelet;
 pub(crate) mod fake_nodes;
 pub(crate) mod gateway;
 pub(crate) mod go;
+pub(crate) mod java;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
 pub(crate) mod network;

@@ -58,53 +58,24 @@ const MONGODB_CHART: &str = "apiVersion: v2\nname: community-operator\nversion: 
 /// The one value of the tests that matters where the operator runs outside of the cluster, as their project does on a laptop.
 const MONGODB_SCALE: (&str, &str) = ("replicas: 1", "replicas: {{ .Values.operator.replicas }}");
 
-/// Everything built.
-pub(crate) struct Operators {
-    prometheus: PathBuf,
-    cert_manager: PathBuf,
-    mongodb: PathBuf,
-}
+/// Folder of prometheus-operator in the cache.
+pub(crate) struct PrometheusOperator<'a>(pub(super) &'a Path);
 
-impl Operators {
-    /// Finds the operators in the cache or builds them there.
-    pub(super) fn build() -> Result<Self> {
-        Ok(Self {
-            prometheus: build_prometheus_operator()?,
-            cert_manager: build_cert_manager()?,
-            mongodb: build_mongodb_operator()?,
-        })
+impl PrometheusOperator<'_> {
+    /// Returns the program and the folder of its definitions.
+    pub(crate) fn program(&self) -> (PathBuf, PathBuf) {
+        (self.0.join("operator"), self.0.join(DEFINITIONS))
     }
 
-    pub(super) fn folders(&self) -> [&Path; 3] {
-        [&self.prometheus, &self.cert_manager, &self.mongodb]
-    }
-
-    /// prometheus-operator, and the folder of its definitions.
-    pub(crate) fn prometheus_operator(&self) -> (PathBuf, PathBuf) {
-        (self.prometheus.join("operator"), self.prometheus.join(DEFINITIONS))
-    }
-
-    /// prometheus-operator's own end-to-end tests, and the folder of its module that they read files of.
-    pub(crate) fn prometheus_operator_tests(&self) -> Result<(PathBuf, PathBuf)> {
+    /// Returns its own end-to-end tests and the folder of its module, files of which they read.
+    pub(crate) fn tests(&self) -> Result<(PathBuf, PathBuf)> {
         let module = go::fetched(&format!("{PROMETHEUS_OPERATOR}@{PROMETHEUS_OPERATOR_VERSION}"))?;
-        Ok((self.prometheus.join("e2e.test"), module))
-    }
-
-    /// Of cert-manager: `controller`, `webhook`, `cainjector` and `chart`; its own tests `e2e.test` and `ginkgo`, which runs
-    /// them.
-    pub(crate) fn cert_manager(&self, name: &str) -> PathBuf {
-        self.cert_manager.join(name)
-    }
-
-    /// Of the MongoDB operator: the program `manager`, the folders `definitions`, `clusterwide` and `chart`, and a program
-    /// `<package>.test` for each of [`MONGODB_TESTS`].
-    pub(crate) fn mongodb_operator(&self, name: &str) -> PathBuf {
-        self.mongodb.join(name)
+        Ok((self.0.join("e2e.test"), module))
     }
 }
 
 /// The program, its definitions, and its own end-to-end tests.
-fn build_prometheus_operator() -> Result<PathBuf> {
+pub(super) fn build_prometheus_operator() -> Result<PathBuf> {
     build("prometheus-operator", "operators", &[PROMETHEUS_OPERATOR_VERSION], |module, dir| {
         let listed = go::run(module, &["list", "-m", "-f", "{{.Version}}", PROMETHEUS_OPERATOR])?;
         ensure!(
@@ -119,7 +90,7 @@ fn build_prometheus_operator() -> Result<PathBuf> {
 }
 
 /// Its programs, its chart with its definitions, and its own end-to-end tests with what runs them.
-fn build_cert_manager() -> Result<PathBuf> {
+pub(super) fn build_cert_manager() -> Result<PathBuf> {
     build("cert-manager", "cert-manager", &[CERT_MANAGER_VERSION, UNVERSIONED], |module, dir| {
         let listed = go::run(module, &["list", "-m", "-f", "{{.Version}}", CERT_MANAGER])?;
         ensure!(listed.trim() == CERT_MANAGER_VERSION, "go.mod requires {listed}, not {CERT_MANAGER_VERSION}");
@@ -141,7 +112,7 @@ fn chart(deploy: &Path, to: &Path) -> Result<()> {
 }
 
 /// The program, its definitions and roles, a chart, and its own end-to-end tests.
-fn build_mongodb_operator() -> Result<PathBuf> {
+pub(super) fn build_mongodb_operator() -> Result<PathBuf> {
     let inputs = [&[MONGODB_VERSION, MONGODB_CHART, MONGODB_SCALE.1][..], &MONGODB_TESTS].concat();
     build("mongodb-operator", "mongodb-operator", &inputs, |module, dir| {
         let listed = go::run(module, &["list", "-m", "-f", "{{.Version}}", MONGODB])?;

@@ -2,6 +2,7 @@
 
 mod app;
 mod apply;
+mod cases;
 mod cel;
 mod clients;
 mod demo;
@@ -15,6 +16,7 @@ mod kubectl;
 mod moving;
 pub(crate) mod oracle;
 mod scene;
+mod selection;
 mod streams;
 mod sync;
 mod syncer;
@@ -29,6 +31,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
+use crate::harness::clients::Clients;
 use crate::harness::cluster::{self, PhysicalCluster};
 use crate::harness::kubeconfig::Kubeconfig;
 use crate::harness::kubectl::Kubectl;
@@ -38,19 +41,26 @@ use crate::harness::{tools::Tools, workdir::WorkDir};
 use crate::report::Report;
 use clients::Published;
 use scene::Scene;
+use selection::Selection;
 
-/// What `cargo xtask e2e` can be told.
+/// Options of `cargo xtask e2e`. Without `--suite`, `--all` or `--slice` it runs the core set.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Run only these suites.
     #[arg(long = "suite", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
+    /// Run all suites.
+    #[arg(long, conflicts_with_all = ["suites", "slice"])]
+    all: bool,
+    /// Run one slice of the long suites. Numbers beyond the last slice count around, so that the number of commits will do.
+    #[arg(long, conflicts_with = "suites")]
+    slice: Option<usize>,
     /// The server under test. `kube` is the oracle: the suites of kubectl and of the other clients, and what kill says
     /// about acknowledged writes, have to pass there first.
     #[arg(long, value_enum, default_value_t = Target::Portolan)]
     against: Target,
     /// Run the kubectl suite alone, against a server that is already there.
-    #[arg(long, conflicts_with_all = ["suites", "against", "portolan"])]
+    #[arg(long, conflicts_with_all = ["suites", "all", "slice", "against", "portolan"])]
     kubeconfig: Option<PathBuf>,
     /// Run this binary instead of building one.
     #[arg(long)]
@@ -70,6 +80,8 @@ enum Suite {
     Syncer,
     /// The sample app: placed, running, scaled, moved, deleted.
     Sync,
+    /// Faults that users and clients met, each as the steps that showed it.
+    Cases,
     /// Logs, exec, attach, port-forward and cp of pods on physical clusters.
     Streams,
     /// What admission and its loops make of policies, beside kube-controller-manager's.
@@ -102,6 +114,8 @@ enum Suite {
     Python,
     /// The JavaScript client.
     Javascript,
+    /// fabric8's client for Java.
+    Java,
     /// prometheus-operator, as it is released.
     PrometheusOperator,
     /// cert-manager, as it is released, with its own end-to-end tests.
@@ -118,12 +132,8 @@ enum Target {
     Kube,
 }
 
-impl Options {
-    fn wants(&self, suite: Suite) -> bool {
-        self.suites.is_empty() || self.suites.contains(&suite)
-    }
-
-    /// The clients other than kubectl that are wanted.
+impl Selection {
+    /// Returns the clients other than kubectl whose suites are wanted.
     fn clients(&self) -> Vec<Published> {
         Suite::value_variants().iter().filter(|suite| self.wants(**suite)).filter_map(|suite| suite.client()).collect()
     }
@@ -138,6 +148,7 @@ impl Suite {
             Self::Helm => Some(Published::Helm),
             Self::Python => Some(Published::Python),
             Self::Javascript => Some(Published::Javascript),
+            Self::Java => Some(Published::Java),
             Self::PrometheusOperator => Some(Published::PrometheusOperator),
             Self::CertManager => Some(Published::CertManager),
             Self::MongodbOperator => Some(Published::MongodbOperator),
@@ -145,6 +156,7 @@ impl Suite {
             | Self::Envtest
             | Self::Syncer
             | Self::Sync
+            | Self::Cases
             | Self::Streams
             | Self::Admission
             | Self::Kill
@@ -159,14 +171,22 @@ impl Suite {
     }
 }
 
+/// Builds the programs of other people that a run with these options needs, and returns their folders.
+pub(crate) fn prepare(options: &Options) -> Result<Vec<PathBuf>> {
+    let tools = Tools::build()?;
+    let clients = Clients::build(clients::bundles(&Selection::of(options).clients()))?;
+    Ok(std::iter::once(tools.dir()).chain(clients.folders()).map(Path::to_owned).collect())
+}
+
 /// Runs the chosen suites; `false` when a check failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut work = WorkDir::new("e2e")?;
+    let selection = Selection::of(options);
     let outcome = match (&options.kubeconfig, options.against) {
         (Some(file), _) => run_against_running(file, &work),
-        (None, Target::Kube) => run_against_kube(options, &work),
-        (None, Target::Pair) => run_against_pair(options, &work),
-        (None, Target::Portolan) => run_against_portolan(options, &work),
+        (None, Target::Kube) => run_against_kube(&selection, &work),
+        (None, Target::Pair) => run_against_pair(options, &selection, &work),
+        (None, Target::Portolan) => run_against_portolan(options, &selection, &work),
     };
     if options.keep || !matches!(outcome, Ok(true)) {
         work.keep();
@@ -182,10 +202,11 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
     Ok(report.finish())
 }
 
-fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
+fn run_against_kube(selection: &Selection, work: &WorkDir) -> Result<bool> {
     let ours = [
         Suite::Syncer,
         Suite::Sync,
+        Suite::Cases,
         Suite::Streams,
         Suite::Admission,
         Suite::Demo,
@@ -199,24 +220,24 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
         Suite::MongodbOperator,
     ];
     ensure!(
-        !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, admission, demo, oracle, etcd, torture, cel, apply, tables, envtest and mongodb-operator do not \
+        !ours.into_iter().any(|suite| selection.wants(suite)),
+        "the suites syncer, sync, cases, admission, demo, oracle, etcd, torture, cel, apply, tables, envtest and mongodb-operator do not \
          run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
     let mut report = Report::default();
-    if options.wants(Suite::Kubectl) {
+    if selection.wants(Suite::Kubectl) {
         let before = downstream::inventory(&cluster)?;
         kubectl::run(&mut report, cluster.kubectl());
         report.check("kubectl: nothing of the suite is left", || {
             poll::until("clean", Duration::from_secs(60), || downstream::nothing_since(&cluster, &before))
         });
     }
-    if options.wants(Suite::Kill) {
+    if selection.wants(Suite::Kill) {
         kill::run_against_kube(&mut report, &mut cluster);
     }
-    let mut chosen = options.clients();
+    let mut chosen = selection.clients();
     // Nothing makes volumes there, and without them no pod of a store is scheduled.
     chosen.retain(|client| !matches!(client, Published::MongodbOperator));
     if !chosen.is_empty() {
@@ -225,10 +246,10 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
     Ok(report.finish())
 }
 
-fn run_against_pair(options: &Options, work: &WorkDir) -> Result<bool> {
-    let chosen = options.clients();
+fn run_against_pair(options: &Options, selection: &Selection, work: &WorkDir) -> Result<bool> {
+    let chosen = selection.clients();
     ensure!(
-        options.suites.len() <= chosen.len(),
+        selection.suites().len() <= chosen.len(),
         "against pair run the suites of clients other than kubectl; the suite etcd has that of kubectl"
     );
     let tools = Tools::build()?;
@@ -238,50 +259,50 @@ fn run_against_pair(options: &Options, work: &WorkDir) -> Result<bool> {
     Ok(report.finish())
 }
 
-fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
+fn run_against_portolan(options: &Options, selection: &Selection, work: &WorkDir) -> Result<bool> {
     let mut report = Report::default();
-    if options.wants(Suite::Cel) {
+    if selection.wants(Suite::Cel) {
         cel::run(&mut report, work.path());
     }
-    if options.wants(Suite::Apply) {
+    if selection.wants(Suite::Apply) {
         apply::run(&mut report, &options.apply, work.path());
     }
-    if options.wants(Suite::Tables) {
+    if selection.wants(Suite::Tables) {
         tables::run(&mut report, work.path());
     }
     let needs_server = |suite: &Suite| !matches!(suite, Suite::Cel | Suite::Apply | Suite::Tables);
-    if !options.suites.is_empty() && !options.suites.iter().any(needs_server) {
+    if !selection.suites().iter().any(needs_server) {
         return Ok(report.finish());
     }
     let tools = Tools::build()?;
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
-    if options.wants(Suite::Oracle) {
-        oracle::check(&mut report, &program, &tools, work);
+    if selection.wants(Suite::Oracle) {
+        oracle::check(&mut report, selection.corpus, &program, &tools, work);
     }
-    if options.wants(Suite::Etcd) {
+    if selection.wants(Suite::Etcd) {
         in_folder(&mut report, options, &work.path().join("etcd"), |report, dir| {
             etcd::run(report, &program, &tools, dir);
         });
     }
-    if options.wants(Suite::Torture) {
+    if selection.wants(Suite::Torture) {
         in_folder(&mut report, options, &work.path().join("torture"), |report, dir| {
             torture::run(report, &program, &tools, dir);
         });
     }
-    if options.wants(Suite::Demo) {
+    if selection.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());
     }
-    if [Suite::Syncer, Suite::Sync, Suite::Streams, Suite::Admission, Suite::Kill, Suite::Kubectl]
+    if [Suite::Syncer, Suite::Sync, Suite::Cases, Suite::Streams, Suite::Admission, Suite::Kill, Suite::Kubectl]
         .into_iter()
-        .any(|suite| options.wants(suite))
+        .any(|suite| selection.wants(suite))
     {
-        run_with_physical_clusters(&mut report, options, &program, &tools, work)?;
+        run_with_physical_clusters(&mut report, selection, &program, &tools, work)?;
     }
-    let chosen = options.clients();
+    let chosen = selection.clients();
     if !chosen.is_empty() {
         clients::run_against_portolan(&mut report, &chosen, &program, &tools, &work.path().join("clients"))?;
     }
-    if options.wants(Suite::Envtest) {
+    if selection.wants(Suite::Envtest) {
         envtest::run(&mut report, &program, &tools, &work.path().join("envtest"))?;
     }
     Ok(report.finish())
@@ -299,7 +320,7 @@ fn in_folder(report: &mut Report, options: &Options, dir: &Path, suite: impl FnO
 
 fn run_with_physical_clusters(
     report: &mut Report,
-    options: &Options,
+    selection: &Selection,
     program: &Path,
     tools: &Tools,
     work: &WorkDir,
@@ -307,10 +328,10 @@ fn run_with_physical_clusters(
     let names = [scene::EAST, scene::WEST].map(str::to_owned);
     println!("starting the physical clusters {} and {}", scene::EAST, scene::WEST);
     let clusters = cluster::start_all(tools, work.path(), &names)?;
-    if options.wants(Suite::Syncer) {
+    if selection.wants(Suite::Syncer) {
         report.check("syncer: its suite passes on a real physical cluster", || syncer::run(&clusters[0]));
     }
-    if options.suites == [Suite::Syncer] {
+    if selection.suites() == [Suite::Syncer] {
         return Ok(());
     }
     let server = Portolan::start(program, tools, &work.path().join("portolan"))?;
@@ -319,21 +340,24 @@ fn run_with_physical_clusters(
     if !report.check("scene: two physical clusters join and become Ready", || scene.join_clusters()) {
         return Ok(());
     }
-    if options.wants(Suite::Sync) {
+    if selection.wants(Suite::Sync) {
         sync::run(report, &scene);
     }
-    if options.wants(Suite::Streams) {
+    if selection.wants(Suite::Cases) {
+        cases::run(report, &scene);
+    }
+    if selection.wants(Suite::Streams) {
         streams::run(report, &scene);
     }
-    if options.wants(Suite::Admission) {
+    if selection.wants(Suite::Admission) {
         type_checks::run(report, &scene);
         gate::run(report, &scene);
     }
-    if options.wants(Suite::Kill) {
+    if selection.wants(Suite::Kill) {
         kill::run(report, &mut scene);
     }
     // Last, as the others ask for physical clusters that are as clean as they were in the beginning.
-    if options.wants(Suite::Kubectl) {
+    if selection.wants(Suite::Kubectl) {
         let made = scene.workspace("verbs");
         if report.check("kubectl: a workspace is made and Ready", || made.as_ref().map(drop).map_err(scene::copy)) {
             made.iter().for_each(|workspace| kubectl::run(report, workspace));

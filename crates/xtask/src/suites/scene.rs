@@ -41,6 +41,11 @@ impl Scene {
         self.workspaces.server_mut()
     }
 
+    /// kubectl in the logical cluster `root`.
+    pub(super) fn root(&self) -> &Kubectl {
+        self.workspaces.root()
+    }
+
     pub(super) fn clusters(&self) -> &[PhysicalCluster] {
         &self.clusters
     }

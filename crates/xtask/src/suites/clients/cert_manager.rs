@@ -95,7 +95,7 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
 
 fn launch(stage: &Stage<'_>) -> Result<Harbour> {
     let webhook = Webhook::of(stage)?;
-    let chart = stage.clients.operators().cert_manager("chart");
+    let chart = stage.clients.cert_manager("chart");
     // Its programs run here and not in pods: pods of its Deployments would be others, in nobody's way.
     let values = format!(
         "replicaCount=0,cainjector.replicaCount=0,startupapicheck.enabled=false,\
@@ -178,7 +178,7 @@ fn spawn(stage: &Stage<'_>, name: &str, account: &str, flags: Vec<String>) -> Re
     let token = stage.kubectl.in_namespace(NAMESPACE).run(&format!("create token {account} --duration=1h"))?;
     let config = stage.kubectl.config().with_token(token.trim());
     let config = config.write(&stage.dir.join(format!("{account}-account.kubeconfig")))?;
-    let program = stage.clients.operators().cert_manager(name);
+    let program = stage.clients.cert_manager(name);
     Process::spawn(
         account,
         &program,
@@ -214,14 +214,13 @@ fn published(report: &mut Report, stage: &Stage<'_>, harbour: &Harbour) {
 }
 
 fn run_published(stage: &Stage<'_>) -> Result<Specs> {
-    let operators = stage.clients.operators();
     let told = stage.dir.join("cert-manager-tests.json");
-    let mut command = Command::new(operators.cert_manager("ginkgo"));
+    let mut command = Command::new(stage.clients.cert_manager("ginkgo"));
     command
         .args([format!("--procs={PROCESSES}"), format!("--timeout={}s", LIMIT.as_secs()), "--no-color".to_owned()])
         .args(LEFT_OUT.map(|cases| format!("--skip={cases}")))
         .args(["--output-dir", go::text(stage.dir)?, "--json-report", "cert-manager-tests.json"])
-        .arg(operators.cert_manager("e2e.test"))
+        .arg(stage.clients.cert_manager("e2e.test"))
         .args(["--", "--repo-root", go::text(stage.dir)?, "--feature-gates", GATES])
         .env("KUBECONFIG", stage.kubectl.kubeconfig_file())
         .env("HOME", stage.dir)

@@ -14,6 +14,7 @@ mod programs;
 mod prometheus;
 mod prometheus_published;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use serde_json::json;
 use super::etcd::was_killed;
 use super::scene::{copy, registration};
 use super::workspaces::Workspaces;
-use crate::harness::clients::Clients;
+use crate::harness::clients::{ClientBundle, Clients};
 use crate::harness::cluster::PhysicalCluster;
 use crate::harness::kubectl::Kubectl;
 use crate::harness::pair::Pair;
@@ -40,6 +41,7 @@ pub(super) enum Published {
     Helm,
     Python,
     Javascript,
+    Java,
     PrometheusOperator,
     CertManager,
     MongodbOperator,
@@ -93,7 +95,7 @@ pub(super) fn run_against_pair(
 
 /// Runs each suite in a workspace of its own, with a simulated physical cluster.
 fn run_at(report: &mut Report, chosen: &[Published], server: Portolan, tools: &Tools, dir: &Path) -> Result<()> {
-    let clients = Clients::build()?;
+    let clients = Clients::build(bundles(chosen))?;
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let workspaces = Workspaces::new(tools, dir, server)?;
     let ready = || {
@@ -131,13 +133,18 @@ pub(super) fn run_against_kube(
     cluster: &PhysicalCluster,
     dir: &Path,
 ) -> Result<()> {
-    let clients = Clients::build()?;
+    let clients = Clients::build(bundles(chosen))?;
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     // An API server that has just started remembers nothing of what was before.
     cluster.interrupt(Duration::ZERO)?;
     let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), workspaces: None, quay: None, dir };
     chosen.iter().for_each(|client| run(report, *client, &stage));
     Ok(())
+}
+
+/// Returns the bundles that the chosen suites run, each once.
+pub(super) fn bundles(chosen: &[Published]) -> BTreeSet<ClientBundle> {
+    chosen.iter().flat_map(|client| client.bundles()).copied().collect()
 }
 
 /// A real physical cluster for who has webhooks behind Services: they are reached through its API server.
@@ -169,6 +176,20 @@ impl Published {
         quay
     }
 
+    /// Bundles of programs that its suite runs.
+    fn bundles(self) -> &'static [ClientBundle] {
+        match self {
+            Self::ClientGo | Self::ControllerRuntime | Self::Helm => &[ClientBundle::Go],
+            Self::Python => &[ClientBundle::Python],
+            Self::Javascript => &[ClientBundle::Javascript],
+            Self::Java => &[ClientBundle::Java],
+            Self::PrometheusOperator => &[ClientBundle::PrometheusOperator],
+            // Helm installs their charts.
+            Self::CertManager => &[ClientBundle::Go, ClientBundle::CertManager],
+            Self::MongodbOperator => &[ClientBundle::Go, ClientBundle::MongodbOperator],
+        }
+    }
+
     /// Also the name of its workspace.
     fn name(self) -> &'static str {
         match self {
@@ -177,6 +198,7 @@ impl Published {
             Self::Helm => "helm",
             Self::Python => "python",
             Self::Javascript => "javascript",
+            Self::Java => "java",
             Self::PrometheusOperator => "prometheus-operator",
             Self::CertManager => "cert-manager",
             Self::MongodbOperator => "mongodb-operator",
@@ -204,6 +226,7 @@ fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
             programs::run(report, "kopf", stage.clients.python("kopf_suite.py"), stage);
             programs::run(report, "kopf, own kind", stage.clients.python("kopf_custom_suite.py"), stage);
         }
+        Published::Java => programs::run(report, "java", stage.clients.java(), stage),
         Published::PrometheusOperator => {
             prometheus::run(report, stage);
             prometheus_published::run(report, stage);

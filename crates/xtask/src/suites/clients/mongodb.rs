@@ -74,19 +74,18 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
 }
 
 fn launch(stage: &Stage<'_>) -> Result<Harbour> {
-    let operators = stage.clients.operators();
-    let definitions = operators.mongodb_operator("definitions");
+    let definitions = stage.clients.mongodb_operator("definitions");
     stage.kubectl.run_args(&["apply", "-f", go::text(&definitions)?])?;
     stage.kubectl.run("wait crd --all --for=condition=Established --timeout=30s")?;
-    let chart = operators.mongodb_operator("chart");
+    let chart = stage.clients.mongodb_operator("chart");
     // The operator runs here and not in a pod.
     helm(stage, &["install", RELEASE, go::text(&chart)?, "--create-namespace", "--set", "operator.replicas=0"])?;
-    let roles = operators.mongodb_operator("clusterwide").join("cluster_role.yaml");
+    let roles = stage.clients.mongodb_operator("clusterwide").join("cluster_role.yaml");
     stage.kubectl.run_args(&["apply", "-f", go::text(&roles)?])?;
     let account = format!("--clusterrole={OPERATOR} --serviceaccount={NAMESPACE}:{OPERATOR}");
     stage.kubectl.run(&format!("create clusterrolebinding {OPERATOR} {account}"))?;
     let kubectl = stage.kubectl.in_namespace(NAMESPACE);
-    Ok(Harbour { programs: vec![spawn(stage, &operators.mongodb_operator("manager"))?], kubectl })
+    Ok(Harbour { programs: vec![spawn(stage, &stage.clients.mongodb_operator("manager"))?], kubectl })
 }
 
 /// Starts the operator for all namespaces with what its Deployment gives it.

@@ -106,7 +106,6 @@ impl Selection {
 
     /// As words of `env`. The operator runs beside the tests, and whatever Helm is told of images and a namespace is for one in a pod.
     fn command(&self, stage: &Stage<'_>, program: &Program, namespace: &str) -> Result<Vec<String>> {
-        let operators = stage.clients.operators();
         let helm = stage.clients.helm();
         let helm = helm.parent().context("Helm is in no folder")?.display();
         let path = std::env::var("PATH").unwrap_or_default();
@@ -118,12 +117,12 @@ impl Selection {
             format!("PATH={helm}:{path}"),
             format!("KUBECONFIG={}", stage.kubectl.kubeconfig_file().display()),
             format!("HOME={}", stage.dir.display()),
-            format!("HELM_CHART_PATH={}", operators.mongodb_operator("chart").display()),
+            format!("HELM_CHART_PATH={}", stage.clients.mongodb_operator("chart").display()),
             format!("TEST_NAMESPACE={namespace}"),
             "MDB_LOCAL_OPERATOR=true".to_owned(),
             "CLUSTER_WIDE=true".to_owned(),
             "PERFORM_CLEANUP=true".to_owned(),
-            operators.mongodb_operator(&format!("{}.test", program.package)).display().to_string(),
+            stage.clients.mongodb_operator(&format!("{}.test", program.package)).display().to_string(),
             "-test.v".to_owned(),
             "-test.short".to_owned(),
             "-test.count=1".to_owned(),

@@ -73,7 +73,7 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
 }
 
 fn launch(stage: &Stage<'_>) -> Result<Harbour> {
-    let (program, definitions) = stage.clients.operators().prometheus_operator();
+    let (program, definitions) = stage.clients.prometheus_operator().program();
     let definitions = definitions.to_str().context("the path of the cache is not UTF-8")?;
     stage.kubectl.within(PATIENCE).run(&format!("apply --server-side -f {definitions}"))?;
     stage.kubectl.run("wait crd --all --for=condition=Established --timeout=30s")?;

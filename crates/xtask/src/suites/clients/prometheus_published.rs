@@ -122,15 +122,15 @@ fn apart(published: &Published, stage: &Stage<'_>, run: &Run) -> (f64, Result<()
 }
 
 fn prepare(stage: &Stage<'_>) -> Result<(Published, Vec<Run>)> {
-    let operators = stage.clients.operators();
-    let (program, module) = operators.prometheus_operator_tests()?;
+    let published = stage.clients.prometheus_operator();
+    let (program, module) = published.tests()?;
     let text = fs::read_to_string(repository().join("e2e/operators/prometheus-operator.yaml"))?;
     let selection: Selection = serde_saphyr::from_str(&text).context("the selection of cases")?;
     selection.left_out.iter().try_for_each(LeftOut::check)?;
     let changes = fs::read_to_string(module.join("CHANGELOG.md")).context("no change log")?;
     ensure!(changes.contains(&format!("## {PREVIOUS} ")), "the change log has no {PREVIOUS}");
     let (proxy, authority) = stand_in(stage.dir)?;
-    let (operator, _) = operators.prometheus_operator();
+    let (operator, _) = published.program();
     let left_out = selection.left_out.into_iter().flat_map(|group| group.cases).collect();
     Ok((Published { program, module, operator, proxy, authority, left_out }, selection.runs))
 }

@@ -10,6 +10,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("an unknown field is refused by strict validation, warned of by warn", unknown_field),
     ("invalid values name their field", invalid_values),
     ("a server that is not there", no_server),
+    ("a workspace that is not there is named once", no_workspace),
     ("an unknown API path is 404", unknown_path),
     ("a namespace that is not there", no_namespace),
 ];
@@ -108,6 +109,19 @@ fn no_server(context: &Context) -> Result<()> {
     let away = context.kubectl.config().with_server("https://127.0.0.1:9");
     let output = context.kubectl.with_config(&away, "away")?.call("get cm", "")?;
     refused(&output, &["The connection to the server 127.0.0.1:9 was refused"])
+}
+
+fn no_workspace(context: &Context) -> Result<()> {
+    let config = context.kubectl.config();
+    let (server, _) = config.server().split_once("/clusters/").unwrap_or((config.server(), ""));
+    let nowhere = config.with_server(&format!("{server}/clusters/root:nope"));
+    let kubectl = context.kubectl.with_config(&nowhere, "nowhere")?;
+    for command in ["get pods", "get deployments.apps web", "delete cm x"] {
+        let output = kubectl.call(command, "")?;
+        let told = "Error from server (NotFound): workspace \"root:nope\" not found";
+        ensure!(output.code == Some(1) && output.stderr.trim() == told, "{command}: {output}");
+    }
+    Ok(())
 }
 
 fn unknown_path(context: &Context) -> Result<()> {
