@@ -44,6 +44,11 @@ pub trait Connector: Send + Sync {
     /// # Errors
     /// [`ConnectError`]; it proves nothing about what is on the physical cluster.
     fn connect(&self) -> BoxFuture<'_, Result<Client, ConnectError>>;
+
+    /// Returns the host, and the port if one is named, by which the API server is reached; `None` without an address.
+    fn host(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Reaches an API server by a kubeconfig that says everything itself: nothing is read from files or the environment, nothing
@@ -104,6 +109,14 @@ impl DirectConnector {
 impl Connector for DirectConnector {
     fn connect(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
         Box::pin(self.client())
+    }
+
+    fn host(&self) -> Option<String> {
+        let current = self.kubeconfig.current_context.as_deref().unwrap_or_default();
+        let context = self.kubeconfig.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref())?;
+        let cluster = self.kubeconfig.clusters.iter().find(|c| c.name == context.cluster)?.cluster.as_ref()?;
+        let server = cluster.server.as_deref()?.parse::<http::Uri>().ok()?;
+        server.authority().map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default().to_owned())
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) use owing::{Owing, claims_of, ends_with_its_pods, is_shared_claim, ow
 
 use crate::{
     rules::{Refusal, SyncRules, is_local},
-    transform::{self, CopyContext, Lacking},
+    transform::{self, AcceptedAudiences, CopyContext, Lacking},
 };
 
 /// Finalizers of an upstream object that do not keep its copies: the garbage collector takes them off after its dependents,
@@ -84,6 +84,8 @@ pub struct Seen<'a> {
     pub newest_syncer: u64,
     /// What the object says that the API of the physical cluster has no field for.
     pub lacking: &'a Lacking,
+    /// Audiences of tokens that are credentials for the physical cluster's API server.
+    pub audiences: &'a AcceptedAudiences,
 }
 
 /// The physical cluster that is planned for.
@@ -251,6 +253,8 @@ fn plan_active(
         syncer_epoch: target.syncer_epoch,
         scaled_to,
         lacking: seen.lacking,
+        audiences: seen.audiences,
+        naming: target.rules.naming(),
         below,
     };
     match (transform::copy_of(upstream, &context), below) {

@@ -103,6 +103,7 @@ impl Case {
                 settled: false,
                 newest_syncer: self.newest_syncer,
                 lacking: &self.lacking,
+                audiences: &AcceptedAudiences::known([], None),
             },
         )
     }

@@ -1,8 +1,10 @@
 //! What goes down of an object, and what never does. Pure.
 
 mod compat;
+mod credentials;
 mod fields;
 mod metadata;
+mod namespaces;
 mod overrides;
 mod pods;
 mod volatile;
@@ -16,13 +18,15 @@ use portolan_types::{
 use serde_json::{Map, Value};
 
 pub use compat::Lacking;
+pub use credentials::AcceptedAudiences;
 pub(crate) use compat::may_lack_fields;
 pub(crate) use fields::covers;
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_ours as is_our_key};
+pub(crate) use namespaces::restore_selectors;
 pub(crate) use pods::is_token_volume;
 pub(crate) use volatile::without_volatile;
 
-use crate::rules::Refusal;
+use crate::{namespace_labels::NamespaceNaming, rules::Refusal};
 
 /// What a copy depends on besides its upstream object.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,10 @@ pub struct CopyContext<'a> {
     pub scaled_to: Option<i64>,
     /// What the API of the physical cluster has no field for.
     pub lacking: &'a Lacking,
+    /// Audiences of tokens that are credentials for the physical cluster's API server.
+    pub audiences: &'a AcceptedAudiences,
+    /// Names and labels of namespaces on the physical cluster.
+    pub naming: &'a NamespaceNaming,
     /// The copy as it stands below, whose values of yielded fields stay.
     pub below: Option<&'a Value>,
 }
@@ -69,9 +77,11 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     pods::check(&upstream.kind, &copy)?;
     fields::check(&upstream.kind, &copy)?;
     fields::strip(&upstream.kind, &mut copy);
+    namespaces::translate(&upstream.kind, context.naming, upstream.key.cluster, &mut copy)?;
     set_replicas(&mut copy, context.entry.replicas);
     let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
     pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
+    credentials::check(&upstream.kind, &copy, context.audiences)?;
     copy["apiVersion"] = Value::String(upstream.kind.group_version().to_string());
     copy["kind"] = Value::String(upstream.kind.kind.to_string());
     if let Some(template) = template {

@@ -72,7 +72,7 @@ pub(super) fn each_container(
 }
 
 /// Data is never a pod spec, even where it looks like one.
-fn may_hold_pods(kind: &GroupVersionKind) -> bool {
+pub(super) fn may_hold_pods(kind: &GroupVersionKind) -> bool {
     !(kind.group.is_empty() && matches!(&*kind.kind, "ConfigMap" | "Secret" | "Service" | "ServiceAccount"))
 }
 
@@ -86,9 +86,6 @@ fn check_spec(spec: &Map<String, Value>) -> Result<(), Refusal> {
     }
     if list(spec, "volumes").iter().any(|volume| volume.get("hostPath").is_some_and(|p| !p.is_null())) {
         return refuse("a hostPath volume".to_owned());
-    }
-    if list(spec, "volumes").iter().filter(|volume| !is_token_volume(volume)).any(holds_token) {
-        return refuse("a token for its API server".to_owned());
     }
     if list(spec, "tolerations").iter().any(reaches_control_nodes) {
         return refuse("a toleration for nodes of the control plane".to_owned());
@@ -145,14 +142,6 @@ fn reaches_control_nodes(toleration: &Value) -> bool {
         "" => toleration["operator"].as_str() == Some("Exists"),
         key => CONTROL_NODES.contains(&key),
     }
-}
-
-/// Whether a volume has a token of the account for whoever issues it, which is the API server of the physical cluster. One for another
-/// audience is of no use there.
-fn holds_token(volume: &Value) -> bool {
-    let sources =
-        list_of(&volume["projected"], "sources").iter().filter_map(|source| source.get("serviceAccountToken"));
-    sources.into_iter().any(|token| token.is_object() && token["audience"].as_str().unwrap_or_default().is_empty())
 }
 
 fn list<'a>(map: &'a Map<String, Value>, key: &str) -> &'a [Value] {

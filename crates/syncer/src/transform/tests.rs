@@ -50,6 +50,11 @@ fn down_with(
             syncer_epoch,
             scaled_to,
             lacking: &Lacking::default(),
+            audiences: &AcceptedAudiences::known(
+                ["https://issuer.example.com".to_owned()],
+                Some("east.example.com:6443"),
+            ),
+            naming: &NamespaceNaming::default(),
             below: None,
         },
     )
@@ -313,6 +318,11 @@ fn an_override_is_no_way_around_what_must_not_go_down() {
     for (path, value) in [
         ("/spec/template/spec/hostNetwork", json!(true)),
         ("/spec/template/spec/containers/0/securityContext", json!({"privileged": true})),
+        (
+            "/spec/template/spec/volumes",
+            json!([{"name": "v", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "t", "audience": "https://issuer.example.com"}}]}}]),
+        ),
     ] {
         let patch = json!({"patch": [{"op": "add", "path": path, "value": value}]});
         assert_eq!(down_with(&governed(patch, json!([])), None, 1, None).unwrap_err().reason, "NotSyncable", "{path}");
@@ -330,9 +340,17 @@ fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_below() {
     let entry = PlacedCopy { name, uid: physical.clone(), phase: Phase::Active, replicas: None, epoch: 1 };
     let with = |below: Option<&Value>| {
         let (namespace, syncer_epoch, scaled_to) = (Some("default-x"), 1, None);
-        let lacking = &Lacking::default();
-        let context =
-            CopyContext { physical: &physical, namespace, entry: &entry, syncer_epoch, scaled_to, lacking, below };
+        let (lacking, audiences) = (&Lacking::default(), &AcceptedAudiences::known([], None));
+        let context = CopyContext {
+            physical: &physical,
+            namespace,
+            entry: &entry,
+            syncer_epoch,
+            scaled_to,
+            lacking,
+            audiences,
+            below,
+        };
         copy_of(&object, &context).unwrap()
     };
     let first = with(None);

@@ -125,6 +125,7 @@ impl Worker {
             return Ok(Decision::Stale);
         }
         let lacking = self.lacking(view);
+        let audiences = view.session.audiences();
         let decision = plan::plan(
             &target,
             &Seen {
@@ -137,6 +138,7 @@ impl Worker {
                 settled: below.is_some_and(|below| self.is_settled(view.key, below)),
                 newest_syncer,
                 lacking: &lacking,
+                audiences: &audiences,
             },
         );
         self.forget_troubles_of_others(view.key, &decision);
