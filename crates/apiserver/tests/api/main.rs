@@ -11,6 +11,7 @@ mod conversion;
 mod credentials;
 mod custom;
 mod damage;
+mod discovery;
 mod endpoints;
 mod fairness;
 mod forms;
