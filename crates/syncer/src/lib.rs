@@ -7,6 +7,7 @@
 mod addresses;
 mod client;
 pub mod connector;
+mod namespace_labels;
 pub mod naming;
 pub mod plan;
 pub mod project;
@@ -20,6 +21,7 @@ pub mod worker;
 
 pub use addresses::Addresses;
 pub use connector::{ConnectError, Connector, DirectConnector};
+pub use namespace_labels::NamespaceNaming;
 pub use naming::{NamespaceIdentity, downstream_namespace};
 pub use plan::{Proof, plan};
 pub use rules::SyncRules;

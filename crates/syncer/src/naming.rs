@@ -14,6 +14,9 @@ const UNNAMED: &[u8] = b"portolan.dev/namespace/v1";
 const NAMED: &[u8] = b"portolan.dev/namespace/v2";
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
+/// Hashed into what tells the namespaces of one logical cluster from all others.
+const TENANT: &[u8] = b"portolan.dev/tenant/v1";
+
 /// A namespace that is never synced to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespace {0} belongs to the physical cluster itself")]
@@ -49,6 +52,11 @@ fn hashed(plane: Option<&str>, cluster: &str, namespace: &str) -> NamespaceName 
     };
     let name = format!("{}-{hash}", readable.trim_end_matches('-'));
     name.parse().expect("the start of a DNS label, a dash and base 32 make a DNS label of at most 63 bytes")
+}
+
+/// Returns a label value that all namespaces of a logical cluster of a control plane have, and no others.
+pub(crate) fn tenant_hash(plane: Option<&str>, cluster: &str) -> String {
+    hash128(TENANT, &[plane.unwrap_or_default(), cluster])
 }
 
 /// 128 bits of SHA-256 over the domain and the parts, each after its length, in 26 base-32 digits.

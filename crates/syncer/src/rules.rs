@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use portolan_types::{GroupResource, object};
 use serde_json::Value;
 
+use crate::namespace_labels::NamespaceNaming;
+
 /// Resources that go down when a physical cluster names none, each with the version that copies are written in.
 const DEFAULT: [(&str, &str, &str); 17] = [
     ("", "v1", "configmaps"),
@@ -83,6 +85,7 @@ impl Refusal {
 #[derive(Clone, Debug)]
 pub struct SyncRules {
     allowed: BTreeSet<GroupResource>,
+    naming: NamespaceNaming,
 }
 
 impl SyncRules {
@@ -93,7 +96,18 @@ impl SyncRules {
             true => DEFAULT.iter().map(|(group, _, resource)| GroupResource::new(*group, *resource)).collect(),
             false => named.filter(|resource| !is_forbidden(resource)).collect(),
         };
-        Self { allowed }
+        Self { allowed, naming: NamespaceNaming::default() }
+    }
+
+    /// The same rules for namespaces that are named so.
+    #[must_use]
+    pub fn with_naming(self, naming: NamespaceNaming) -> Self {
+        Self { naming, ..self }
+    }
+
+    /// Names and labels of namespaces on the physical cluster.
+    pub fn naming(&self) -> &NamespaceNaming {
+        &self.naming
     }
 
     /// The resources to look at below: those that may go down, and those that are only shown above.

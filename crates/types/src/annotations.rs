@@ -24,6 +24,9 @@ pub const REVISION: &str = "deployment.kubernetes.io/revision";
 pub const DOWN_CLUSTER: &str = "sync.portolan.dev/cluster";
 /// Downstream label: the readable upstream namespace.
 pub const DOWN_NAMESPACE: &str = "sync.portolan.dev/namespace";
+/// Downstream label of a namespace: a hash of the control plane and the logical cluster, by which selectors of namespaces stay
+/// within one logical cluster.
+pub const DOWN_TENANT: &str = "sync.portolan.dev/tenant";
 /// Downstream annotation: the [`crate::placement::CopyIdentity`] as JSON.
 pub const DOWN_IDENTITY: &str = "sync.portolan.dev/identity";
 /// Downstream annotation: hash of what was applied last, so that a copy that needs no write gets none.

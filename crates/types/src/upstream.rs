@@ -178,6 +178,9 @@ pub trait Upstream: Send + Sync {
         after: ResourceVersion,
     ) -> BoxFuture<'a, Result<Box<dyn ChangeStream>, UpstreamError>>;
 
+    /// Changes of namespaces of all logical clusters, from now on.
+    fn namespace_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>>;
+
     /// The latest state of an object; `None` is positive: it has been removed.
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>>;
 

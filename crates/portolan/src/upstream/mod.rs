@@ -209,6 +209,14 @@ impl Upstream for StoreUpstream {
         })
     }
 
+    fn namespace_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>> {
+        Box::pin(async move {
+            let scope = WatchScope::Resource(GroupResource::new("", "namespaces"), None);
+            let events = self.plane.store().watch(scope, None).await.map_err(store_failed)?;
+            Ok(Box::new(StoreChanges(events)) as Box<dyn ChangeStream>)
+        })
+    }
+
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
         Box::pin(async move {
             let stored = self.plane.store().get(key).await.map_err(store_failed)?;

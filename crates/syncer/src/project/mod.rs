@@ -78,6 +78,7 @@ pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>,
     let template_hash = owner.and_then(|owner| object::label(owner.object, TEMPLATE_HASH));
     let metadata = shown_metadata(downstream, namespace, owner, template_hash, origin);
     clean_pod_spec(&mut shown);
+    shown.get_mut("spec").map(transform::restore_selectors);
     shown["metadata"] = metadata;
     if let Some(status) = shown.get_mut("status") {
         *status = crate::status::bounded(status);

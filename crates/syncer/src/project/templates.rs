@@ -4,6 +4,7 @@ use portolan_types::{annotations, fingerprint, object};
 use serde_json::{Value, json};
 
 use super::TEMPLATE_HASH;
+use crate::transform::restore_selectors;
 
 /// Characters of the hash in names and labels.
 const SHORT: usize = 10;
@@ -51,6 +52,7 @@ impl<'a> Kept<'a> {
         if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove("automountServiceAccountToken");
         }
+        restore_selectors(&mut template);
         template
     }
 }

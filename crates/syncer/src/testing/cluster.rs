@@ -388,6 +388,10 @@ fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
+                if value.is_null() {
+                    into.remove(&key);
+                    continue;
+                }
                 merge(into.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
             }
         }

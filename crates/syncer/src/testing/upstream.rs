@@ -333,6 +333,15 @@ impl Upstream for SharedUpstream {
         })
     }
 
+    fn namespace_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>> {
+        Box::pin(async move {
+            drop(self.0.check()?);
+            let (upstream, receiver) = (self.0.clone(), self.0.revision.subscribe());
+            let after = *self.0.revision.borrow();
+            Ok(Box::new(Stream { upstream, receiver, after }) as Box<dyn ChangeStream>)
+        })
+    }
+
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
         Box::pin(async move { Ok(self.0.check()?.objects.get(key).cloned()) })
     }

@@ -349,6 +349,7 @@ fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_below() {
             scaled_to,
             lacking,
             audiences,
+            naming: &NamespaceNaming::default(),
             below,
         };
         copy_of(&object, &context).unwrap()

@@ -14,6 +14,7 @@ mod failures;
 mod health;
 mod limits;
 mod mirror;
+mod namespace_labels;
 mod namespaces;
 mod queue;
 mod reflect;
@@ -47,7 +48,7 @@ use self::{
     session::Session,
     state::State,
 };
-use crate::{client::DownstreamError, connector::Connector, rules::SyncRules};
+use crate::{client::DownstreamError, connector::Connector, namespace_labels::NamespaceNaming, rules::SyncRules};
 
 /// What a worker is told.
 #[derive(Clone, Debug)]
@@ -135,7 +136,10 @@ impl Syncer {
     ) -> SyncerHandle {
         let state = State::new(Brake::new(config.deletions_held));
         let worker = Arc::new(Worker {
-            rules: SyncRules::new(&config.spec.synced_resources),
+            rules: SyncRules::new(&config.spec.synced_resources).with_naming(NamespaceNaming {
+                mapping: config.spec.namespace_mapping,
+                plane: upstream.plane().map(str::to_owned),
+            }),
             config,
             upstream,
             connector,
@@ -217,6 +221,8 @@ enum Work {
     Event(Place),
     /// A downstream namespace that may be empty.
     Namespace(String),
+    /// A downstream namespace whose labels may differ from those of its upstream one.
+    NamespaceLabels(String),
     /// A copy that is to be deleted on return.
     Debt(Box<Debt>),
     /// All of those, to be read.
@@ -305,6 +311,7 @@ async fn run(worker: Arc<Worker>) {
     let mut tasks = JoinSet::new();
     tasks.spawn(guarded(worker.clone(), above::follow(worker.clone())));
     tasks.spawn(guarded(worker.clone(), session::supervise(worker.clone())));
+    tasks.spawn(guarded(worker.clone(), namespace_labels::follow(worker.clone())));
     for _ in 0..worker.config.concurrency.max(1) {
         tasks.spawn(guarded(worker.clone(), work(worker.clone())));
     }
@@ -344,6 +351,7 @@ impl Worker {
             Work::Below(place) => self.reconcile_below(place).await,
             Work::Event(place) => self.reconcile_event(place).await,
             Work::Namespace(name) => self.reconcile_namespace(name).await,
+            Work::NamespaceLabels(name) => self.reconcile_namespace_labels(name).await,
             Work::Debt(debt) => self.reconcile_debt(debt).await,
             Work::Debts => self.read_debts().await,
         }

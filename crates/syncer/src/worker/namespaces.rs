@@ -3,10 +3,10 @@
 use std::{collections::HashSet, time::Duration};
 
 use portolan_types::{GroupResource, ObjectKey, Uid, object, work::Outcome};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{SyncError, Worker, mirror::Place, session::Session};
+use super::{SyncError, Work, Worker, mirror::Place, session::Session};
 use crate::{
     client::Served,
     naming::NamespaceIdentity,
@@ -76,7 +76,10 @@ impl Worker {
         let at = place_of(&place.namespace);
         let live = match session.mirror.get(&at) {
             Some(known) => known.object.clone(),
-            None => self.make_namespace(session, &wanted, &at).await?,
+            None => {
+                let labels = self.namespace_labels(key.cluster, upstream_namespace).await?;
+                self.make_namespace(session, &wanted, &at, labels).await?
+            }
         };
         if NamespaceIdentity::of(&live).as_ref() == Some(&wanted) {
             self.state().namespace_conflicts.remove(&at.name);
@@ -88,6 +91,7 @@ impl Worker {
         match self.in_the_way(session, &live).await? {
             None => {
                 self.adopt(session, &wanted, &at, &live).await?;
+                self.queue.add(Work::NamespaceLabels(at.name.clone()));
                 self.state().namespace_conflicts.remove(&at.name);
                 Ok(None)
             }
@@ -159,10 +163,13 @@ impl Worker {
         session: &Session,
         wanted: &NamespaceIdentity,
         at: &Place,
+        labels: Map<String, Value>,
     ) -> Result<Value, SyncError> {
         let served = Served::namespaces();
         let name = at.name.parse().map_err(|_| SyncError::NotSynced("a namespace without a name".into()))?;
-        match session.api.create(&served.path(None, None), &wanted.to_namespace(&name)).await {
+        let mut namespace = wanted.to_namespace(&name);
+        object::child_mut(object::metadata_mut(&mut namespace), "labels").extend(labels);
+        match session.api.create(&served.path(None, None), &namespace).await {
             Ok(made) => {
                 portolan_types::failpoint!("syncer/namespace-made");
                 session.mirror.put(at, made.clone());

@@ -35,7 +35,7 @@ impl WorkKey for Work {
             Self::Copy(key) => Tenant::Cluster(key.cluster),
             Self::Debt(debt) => Tenant::Cluster(debt.key.cluster),
             Self::Below(place) | Self::Event(place) => Tenant::Namespace(place.namespace.clone()),
-            Self::Namespace(name) => Tenant::Namespace(name.clone()),
+            Self::Namespace(name) | Self::NamespaceLabels(name) => Tenant::Namespace(name.clone()),
             Self::Debts => Tenant::Worker,
         }
     }

@@ -133,6 +133,7 @@ impl Worker {
             return;
         };
         self.queue.add_after(Work::Namespace(object::name(namespace).to_owned()), self.config.namespace_linger);
+        self.queue.add(Work::NamespaceLabels(object::name(namespace).to_owned()));
         let known: Vec<ObjectKey> = {
             let state = self.state();
             let is_in = |key: &&ObjectKey| {

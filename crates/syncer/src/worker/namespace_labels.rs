@@ -1,0 +1,150 @@
+//! Keeps the labels of downstream namespaces equal to those of their upstream namespaces.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, object, work::Outcome};
+use serde_json::{Map, Value, json};
+
+use super::{SyncError, Work, Worker, mirror::Place, queue::jitter};
+use crate::{client::Served, namespace_labels::label_changes, naming::NamespaceIdentity};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+fn namespaces() -> GroupResource {
+    GroupResource::new("", "namespaces")
+}
+
+/// Follows the namespaces upstream. What changed while nothing followed them is looked at first.
+pub(super) async fn follow(worker: Arc<Worker>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Ok(mut stream) = worker.upstream.namespace_changes().await {
+            worker.enqueue_namespace_labels();
+            while let Ok(changes) = stream.next().await {
+                pause = FIRST_PAUSE;
+                changes.keys.iter().for_each(|key| worker.noticed_upstream_namespace(key));
+            }
+        }
+        tokio::time::sleep(jitter(&worker.seams, pause)).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+impl Worker {
+    fn enqueue_namespace_labels(&self) {
+        let Ok(session) = self.session() else { return };
+        for known in session.mirror.all(&namespaces(), None) {
+            self.queue.add(Work::NamespaceLabels(object::name(&known.object).to_owned()));
+        }
+    }
+
+    fn noticed_upstream_namespace(&self, key: &ObjectKey) {
+        if key.resource != namespaces() {
+            return;
+        }
+        let Ok(name) = key.name.parse::<NamespaceName>() else { return };
+        let Ok(downstream) = self.rules.naming().downstream(key.cluster, &name) else { return };
+        let Ok(session) = self.session() else { return };
+        let at = Place { resource: namespaces(), namespace: String::new(), name: downstream.to_string() };
+        if session.mirror.get(&at).is_some() {
+            self.queue.add(Work::NamespaceLabels(at.name));
+        }
+    }
+
+    /// Returns the labels that a downstream namespace has for selectors, as upstream has them now.
+    pub(super) async fn namespace_labels(
+        &self,
+        cluster: LogicalClusterId,
+        namespace: &NamespaceName,
+    ) -> Result<Map<String, Value>, SyncError> {
+        let upstream = match namespace.parse() {
+            Ok(name) => self.upstream.get(&ObjectKey::cluster_scoped(cluster, namespaces(), name)).await?,
+            Err(_) => None,
+        };
+        Ok(self.rules.naming().labels(cluster, upstream.as_ref().map(|found| &found.object)))
+    }
+
+    pub(super) async fn reconcile_namespace_labels(&self, name: &str) -> Result<Outcome, SyncError> {
+        let session = self.session()?;
+        let at = Place { resource: namespaces(), namespace: String::new(), name: name.to_owned() };
+        let Some(known) = session.mirror.get(&at).filter(|known| !object::is_deleting(&known.object)) else {
+            return Ok(Outcome::Done);
+        };
+        let identity = NamespaceIdentity::of(&known.object).filter(|identity| {
+            identity.physical == self.config.uid && identity.plane.as_deref() == self.upstream.plane()
+        });
+        let Some(identity) = identity else { return Ok(Outcome::Done) };
+        let (Ok(cluster), Ok(namespace)) = (identity.cluster.parse(), identity.namespace.parse()) else {
+            return Ok(Outcome::Done);
+        };
+        // Its mark is anybody's to write there: only the name that follows from it proves that it is for this namespace.
+        if !self.rules.naming().downstream(cluster, &namespace).is_ok_and(|downstream| *downstream == *name) {
+            return Ok(Outcome::Done);
+        }
+        let wanted = self.namespace_labels(cluster, &namespace).await?;
+        let Some(changes) = label_changes(&known.object, &wanted) else { return Ok(Outcome::Done) };
+        let patch = json!({"metadata": {"labels": changes, "uid": known.uid(),
+            "resourceVersion": object::meta_text(&known.object, "resourceVersion")}});
+        let path = Served::namespaces().path(None, Some(name));
+        match session.api.merge_patch(&path, &patch).await {
+            Ok(made) => {
+                session.mirror.put(&at, made);
+                Ok(Outcome::Done)
+            }
+            Err(error) if error.is_absent(name) => Ok(Outcome::Done),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{GroupVersionKind, annotations, placement::Phase};
+
+    use super::*;
+    use crate::testing::{FakeCluster, suite::Stage};
+
+    fn label(cluster: &FakeCluster, key: &str) -> Option<String> {
+        let namespaces = cluster.all("namespaces");
+        namespaces.first().and_then(|namespace| object::label(namespace, key)).map(str::to_owned)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_downstream_namespace_has_the_labels_of_its_upstream_one() {
+        let cluster = FakeCluster::default();
+        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let shop = ObjectKey { scope: None.into(), ..stage.key("namespaces", "shop") };
+        let upstream = |team: Value| {
+            let labels = json!({"kubernetes.io/metadata.name": "shop", "team": team});
+            let kind = GroupVersionKind::new("", "v1", "Namespace");
+            stage.upstream.write(&shop, &kind, json!({"metadata": {"labels": labels}}));
+        };
+        upstream("blue".into());
+        stage.place("configmaps", "a", json!({"metadata": {}, "data": {"a": "1"}}), Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        let name = "kubernetes.io.namespace.portolan.dev/metadata.name";
+        assert_eq!(label(&cluster, name).as_deref(), Some("shop"), "from the first moment");
+        let tenant = label(&cluster, annotations::DOWN_TENANT).unwrap();
+        let has_team =
+            async |_: &Stage, team: &str| label(&cluster, "namespace.portolan.dev/team").as_deref() == Some(team);
+        stage.until("the team is there", async |s| has_team(s, "blue").await).await.unwrap();
+        upstream("red".into());
+        stage.until("it follows", async |s| has_team(s, "red").await).await.unwrap();
+        let mut namespace = cluster.all("namespaces").remove(0);
+        namespace["metadata"]["labels"]["namespace.portolan.dev/team"] = "forged".into();
+        namespace["metadata"]["labels"]["namespace.portolan.dev/forged"] = "x".into();
+        namespace["metadata"]["labels"][annotations::DOWN_TENANT] = "other".into();
+        cluster.put("namespaces", namespace);
+        let is_repaired = async |s: &Stage| {
+            has_team(s, "red").await
+                && label(&cluster, annotations::DOWN_TENANT).as_deref() == Some(&*tenant)
+                && label(&cluster, "namespace.portolan.dev/forged").is_none()
+        };
+        stage.until("what others write is taken off", is_repaired).await.unwrap();
+        let stage = stage.restarted().await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(has_team(&stage, "red").await);
+        stage.handle.stop().await;
+    }
+}
