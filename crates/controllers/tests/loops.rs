@@ -694,6 +694,39 @@ async fn orphans_stay_without_their_owner() {
 }
 
 #[tokio::test]
+async fn an_owner_with_copies_keeps_its_finalizer_until_they_are_gone() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let owner = f.create(config_map("owner", None)).await;
+    let copy = PlacedCopy {
+        name: "east".into(),
+        uid: "east".parse().unwrap(),
+        phase: Phase::Active,
+        replicas: None,
+        epoch: 1,
+    };
+    let placed = PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() };
+    let place = |object: &mut Value| {
+        placed.write_to(object);
+        true
+    };
+    f.plane.force(&owner, place).await.unwrap();
+    let dependent = f.create(config_map("dependent", f.get(&owner).await.as_ref())).await;
+    f.delete(&owner, Propagation::Orphan).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let held = f.get(&owner).await.expect("it is held");
+    assert!(object::finalizers(&held).any(|finalizer| finalizer == "orphan"), "{held}");
+    let gone = |object: &mut Value| {
+        PlacementRecord::default().write_to(object);
+        true
+    };
+    f.plane.force(&owner, gone).await.unwrap();
+    f.until("the owner goes with its last copy", &owner, |found| found.is_none()).await;
+    let left = f.get(&dependent).await.expect("the dependent stays");
+    assert!(object::owner_references(&left).is_empty(), "{left}");
+}
+
+#[tokio::test]
 async fn what_goes_with_its_owner_takes_its_dependents_as_its_finalizers_say() {
     for (asked, stays) in [("orphan", true), ("foregroundDeletion", false)] {
         let f = Fixture::start();

@@ -20,6 +20,14 @@ use crate::{
 /// which are below, are gone.
 const NOT_WAITED_FOR: [&str; 2] = ["foregroundDeletion", "orphan"];
 
+/// Finalizer of an object that is deleted without what it owns.
+const ORPHAN: &str = "orphan";
+
+/// Returns true for an object that is being deleted without what its controllers made.
+pub(crate) fn is_orphaning(object: &Value) -> bool {
+    object::is_deleting(object) && object::finalizers(object).any(|finalizer| finalizer == ORPHAN)
+}
+
 /// Why a copy may be deleted: positive proof, never the lack of sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {

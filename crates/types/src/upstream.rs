@@ -155,6 +155,8 @@ pub struct Debt {
     pub uid: Uid,
     /// Epoch of the copy.
     pub epoch: u64,
+    /// What its controllers made of it stays.
+    pub is_orphan: bool,
 }
 
 /// The logical side, as the workers of one physical cluster see it.

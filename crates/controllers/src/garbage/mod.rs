@@ -19,7 +19,8 @@ use portolan_machinery::{
 };
 use portolan_store::{Change, Event, Expect, RangePage, RangeRequest, RangeScope, StoredObject, Transaction};
 use portolan_types::{
-    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, note::Note, object, work::WorkKey,
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, note::Note, object, placement::PlacementRecord,
+    work::WorkKey,
 };
 use serde_json::Value;
 
@@ -128,7 +129,12 @@ impl GarbageCollector {
     }
 
     /// Takes the owner off its dependents, then lets it go; not while a dependent is damaged, which would lose its owner unseen.
+    ///
+    /// An owner with copies on physical clusters waits for their end: its finalizer is what tells that they leave theirs, too.
     async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<Outcome, PlaneError> {
+        if PlacementRecord::of(&owner.object).is_some_and(|record| !record.clusters.is_empty()) {
+            return Ok(Outcome::Done);
+        }
         let uid = object::meta_text(&owner.object, "uid");
         let (mut dependents, mut done, mut looked_at) = (self.dependents(owner.key.cluster, uid), Ok(()), 0);
         while let Some(slice) = dependents.next().await? {

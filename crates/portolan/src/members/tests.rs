@@ -6,33 +6,64 @@ use std::{sync::Arc, time::Duration};
 use portolan_controllers::{Loops, Plane};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{Expect, RangeScope, Roles, Transaction};
-use portolan_syncer::{Addresses, testing::suite};
+use portolan_syncer::testing::suite;
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
-    placement::{Connection, Phase, PlacedCopy, PlacementRecord, SimulatedConnection, TunnelConnection},
+    placement::{Connection, GROUP, Phase, PlacedCopy, PlacementRecord, SimulatedConnection, TunnelConnection},
     upstream::{CopyReport, CopyState, Debt, Upstream as _},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Members, Posts, Retired, connect::Connections};
+use super::{
+    ClusterAddresses, Members, Posts, Retired,
+    connect::Connections,
+};
 use crate::upstream::StoreUpstream;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_simulated_cluster_passes_the_syncer_suite() {
-    let connections = Connections::new(Addresses::default(), Seams::system(), CancellationToken::new());
+    let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
     let connection = Connection { simulated: Some(SimulatedConnection { nodes: 2 }), ..Connection::default() };
-    let connector = connections.connector(&"u".parse().unwrap(), "east", &connection, None).await.expect("it starts");
+    let connector = connections.connector(&"u".parse().unwrap(), &registered(LogicalClusterId::ROOT), &connection, None).await.expect("it starts");
     suite::run(connector.clone()).await.expect("the suite passes");
     suite::run_workloads(connector).await.expect("the suite passes with workloads");
 }
 
 #[tokio::test]
 async fn a_connection_that_is_not_served_is_named() {
-    let connections = Connections::new(Addresses::default(), Seams::system(), CancellationToken::new());
+    let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
     let connection = Connection { tunnel: Some(TunnelConnection {}), ..Connection::default() };
-    let refused = connections.connector(&"u".parse().unwrap(), "east", &connection, None).await.err().unwrap();
+    let refused = connections.connector(&"u".parse().unwrap(), &registered(LogicalClusterId::ROOT), &connection, None).await.err().unwrap();
     assert!(refused.contains("connection.tunnel is not served"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_tenants_kubeconfig_leads_nowhere_near_the_server() {
+    let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
+    let connection = Connection { direct: Some(portolan_types::placement::DirectConnection::default()), ..Connection::default() };
+    for (server, in_root, elsewhere) in [
+        ("203.0.113.7:6443", true, true),
+        ("10.0.0.1:6443", true, false),
+        ("127.0.0.1:6443", false, false),
+        ("169.254.169.254", false, false),
+    ] {
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{server: 'https://{server}', certificate-authority-data: QUJD}}}}]\n\
+             users: [{{name: u, user: {{token: t}}}}]\n"
+        );
+        for (home, is_allowed) in [(LogicalClusterId::ROOT, in_root), (LogicalClusterId::new(7), elsewhere)] {
+            let key = registered(home);
+            let connector = connections.connector(&"u".parse().unwrap(), &key, &connection, Some(&kubeconfig)).await;
+            assert_eq!(connector.is_ok(), is_allowed, "{server} from {home}");
+        }
+    }
+}
+
+/// The key of the physical cluster `east`, registered in `home`.
+fn registered(home: LogicalClusterId) -> ObjectKey {
+    ObjectKey::cluster_scoped(home, GroupResource::new(GROUP, "physicalclusters"), "east".parse().unwrap())
 }
 
 /// Registered physical clusters over the memory store, with the loops that tend them.
@@ -67,7 +98,7 @@ impl World {
         let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
         let upstream = Arc::new(StoreUpstream::new(plane.clone(), Some("plane".into())));
         let stop = CancellationToken::new();
-        let connections = Connections::new(Addresses::default(), Seams::system(), stop.clone());
+        let connections = Connections::new(ClusterAddresses::default(), Seams::system(), stop.clone());
         let members = Members::new(
             plane.clone(),
             upstream.clone(),
@@ -177,7 +208,7 @@ async fn nothing_is_kept_about_a_physical_cluster_that_is_gone() {
     let report = CopyReport { key: at.clone(), uid, physical: east(), epoch: 1, state, node: None };
     world.upstream.report(report).await.unwrap();
     let (key, kind) = (shop("configmaps", "old"), GroupVersionKind::new("", "v1", "ConfigMap"));
-    let debt = Debt { key, below: None, kind, uid: "old-uid".parse().unwrap(), epoch: 1 };
+    let debt = Debt { key, below: None, kind, uid: "old-uid".parse().unwrap(), epoch: 1, is_orphan: false };
     world.upstream.record_debt(&east(), debt).await.unwrap();
     let kept = world.books().await;
     assert_eq!(kept, ["copies web-uid", "debts east-uid.old-uid.1", "syncers east-uid"]);

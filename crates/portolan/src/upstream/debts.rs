@@ -30,6 +30,12 @@ struct Stored {
     epoch: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     below: Option<Source>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_orphan: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 fn resource() -> GroupResource {
@@ -56,6 +62,7 @@ impl Stored {
             uid: debt.uid.clone(),
             epoch: debt.epoch,
             below: debt.below.clone(),
+            is_orphan: debt.is_orphan,
         }
     }
 
@@ -71,7 +78,8 @@ impl Stored {
             name: self.name.parse().ok()?,
         };
         let kind = GroupVersionKind::new(self.group, self.version, self.kind);
-        Some(Debt { key, below: self.below, kind, uid: self.uid, epoch: self.epoch })
+        let (below, uid, epoch, is_orphan) = (self.below, self.uid, self.epoch, self.is_orphan);
+        Some(Debt { key, below, kind, uid, epoch, is_orphan })
     }
 }
 

@@ -76,7 +76,7 @@ fn unite(existing: &Value, old: PlacementRecord, new: PlacementRecord, put: &mut
 }
 
 /// Shares add up.
-fn set_replicas(record: &PlacementRecord, object: &mut Value) {
+pub(super) fn set_replicas(record: &PlacementRecord, object: &mut Value) {
     let shares: Vec<i64> = record.clusters.iter().filter_map(|copy| copy.replicas).collect();
     if !shares.is_empty() {
         object["spec"]["replicas"] = shares.iter().fold(0_i64, |sum, n| sum.saturating_add(*n)).into();

@@ -5,6 +5,7 @@
 
 mod events;
 mod merge;
+mod orphans;
 mod replica_sets;
 mod revisions;
 mod slices;
@@ -20,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
+pub use orphans::orphan;
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
 pub use slices::{Named, rename_targets};
@@ -169,6 +171,13 @@ fn seal(shown: &mut Value, downstream: &Value, origin: Origin<'_>, replicas: Opt
         epoch: 0,
     };
     PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(shown);
+}
+
+/// Notes the share that a ReplicaSet has on one physical cluster.
+fn share(shown: &mut Value, mut record: PlacementRecord, origin: Origin<'_>, replicas: i64) {
+    record.clusters.iter_mut().filter(|copy| copy.uid == *origin.uid).for_each(|copy| copy.replicas = Some(replicas));
+    record.write_to(shown);
+    merge::set_replicas(&record, shown);
 }
 
 fn write_sources(shown: &mut Value, sources: &BTreeMap<Uid, Source>) {

@@ -63,6 +63,7 @@ struct Inner {
     version: u64,
     uids: u64,
     requests: Vec<String>,
+    delete_options: Vec<Value>,
     script: Option<Script>,
 }
 
@@ -101,6 +102,11 @@ impl FakeCluster {
     /// Requests so far that begin with `start`, such as `DELETE `.
     pub fn requests(&self, start: &str) -> Vec<String> {
         self.inner().requests.iter().filter(|line| line.starts_with(start)).cloned().collect()
+    }
+
+    /// Options of all deletes so far.
+    pub fn delete_options(&self) -> Vec<Value> {
+        self.inner().delete_options.clone()
     }
 
     /// All objects of a resource.
@@ -263,6 +269,7 @@ impl FakeCluster {
     }
 
     fn delete(&self, inner: &mut Inner, at: &At, options: &Value) -> Answer {
+        inner.delete_options.push(options.clone());
         let Some(live) = inner.objects.get(at).cloned() else { return absent(at) };
         let conditions = options["preconditions"].as_object().cloned().unwrap_or_default();
         if conditions.iter().any(|(key, wanted)| live["metadata"][key] != *wanted) {

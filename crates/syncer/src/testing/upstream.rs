@@ -104,6 +104,16 @@ impl MemoryUpstream {
         self.store(&mut inner, key, &found.kind, is_placed.then_some(object));
     }
 
+    /// As [`Self::delete`], but what the object owns stays: the last copy takes its name off that.
+    pub fn delete_without_dependents(&self, key: &ObjectKey) {
+        {
+            let mut inner = self.inner();
+            let Some(found) = inner.objects.get_mut(key) else { return };
+            object::metadata_mut(&mut found.object).insert("finalizers".into(), json!(["orphan"]));
+        }
+        self.delete(key);
+    }
+
     /// Removes an object at once, whatever its copies: what a plane should not do, and the syncer must bear.
     pub fn remove(&self, key: &ObjectKey) {
         self.store(&mut self.inner(), key, &GroupVersionKind::new("", "", ""), None);
@@ -228,8 +238,24 @@ impl MemoryUpstream {
         };
         let mut object = found.object;
         PlacementRecord::default().write_to(&mut object);
+        if object::finalizers(&object).any(|finalizer| finalizer == "orphan") {
+            self.drop_references(inner, uid);
+        }
         let object = (!object::is_deleting(&object)).then_some(object);
         self.store(inner, key, &found.kind, object);
+    }
+
+    /// Takes an owner off its dependents, as the garbage collector does.
+    fn drop_references(&self, inner: &mut Inner, owner: &Uid) {
+        let owned = |found: &&UpstreamObject| {
+            object::owner_references(&found.object).iter().any(|reference| reference["uid"] == **owner)
+        };
+        let dependents: Vec<UpstreamObject> = inner.objects.values().filter(owned).cloned().collect();
+        for dependent in dependents {
+            let mut object = dependent.object;
+            object::metadata_mut(&mut object).remove("ownerReferences");
+            self.store(inner, &dependent.key, &dependent.kind, Some(object));
+        }
     }
 
     fn take_projection(&self, projection: Projection) -> Result<(), UpstreamError> {

@@ -82,8 +82,14 @@ impl Worker {
         };
         let maker = match self.maker(session, place, found).await? {
             Maker::Later => return Err(SyncError::OwnerUnknown(format!("the owner of {}", place.name))),
+            Maker::NotShown if object::controller_of(found).is_none() => {
+                return self.show_orphan(session, place, found).await;
+            }
             Maker::NotShown => return Ok(Outcome::Done),
             Maker::Nobody => None,
+            Maker::Known(upstream) if plan::is_orphaning(&upstream.object) && self.is_shown(place, found) => {
+                return self.show_orphan(session, place, found).await;
+            }
             Maker::Known(upstream) => Some(upstream),
         };
         let owner = maker.as_deref().map(|upstream| Owner { key: &upstream.key, object: &upstream.object });
@@ -114,7 +120,7 @@ impl Worker {
     }
 
     /// Writes what is shown, unless the same has been written.
-    async fn put(
+    pub(super) async fn put(
         &self,
         session: &Session,
         place: &Place,
@@ -178,7 +184,7 @@ impl Worker {
     }
 
     /// The status of a ReplicaSet is merged over all physical clusters, as that of a copy.
-    async fn report_set(&self, key: &ObjectKey, found: &Value) -> Result<(), SyncError> {
+    pub(super) async fn report_set(&self, key: &ObjectKey, found: &Value) -> Result<(), SyncError> {
         match self.upstream.get(key).await? {
             Some(upstream) => {
                 let state = portolan_types::upstream::CopyState::Synced {
@@ -288,7 +294,8 @@ impl Worker {
             grace: plan::grace_of(upstream),
         };
         let path = served.path(place.namespace(), Some(&place.name));
-        match session.api.delete(&path, &deletion, "Background").await {
+        let propagation = if plan::is_orphaning(&upstream.object) { "Orphan" } else { "Background" };
+        match session.api.delete(&path, &deletion, propagation).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_absent(&place.name) => Ok(()),
             Err(error) => Err(error.into()),

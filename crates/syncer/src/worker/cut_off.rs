@@ -119,7 +119,8 @@ impl Worker {
             self.state().shown.remove(&Place::at(&upstream.key.resource, source));
         }
         let (key, kind) = (upstream.key.clone(), upstream.kind.clone());
-        let debt = Debt { key, below, kind, uid, epoch: entry.epoch };
+        let is_orphan = plan::is_orphaning(&upstream.object);
+        let debt = Debt { key, below, kind, uid, epoch: entry.epoch, is_orphan };
         self.upstream.record_debt(&self.config.uid, debt.clone()).await?;
         self.forget(&upstream.key);
         // The connection may have come back, and the debts been read, just before this one was written.

@@ -42,7 +42,8 @@ impl Worker {
             return self.settled(debt).await;
         }
         if !object::is_deleting(&live) {
-            session.api.delete(&path, &Proof::debt(&live), propagation(&served)).await?;
+            let propagation = if debt.is_orphan { "Orphan" } else { propagation(&served) };
+            session.api.delete(&path, &Proof::debt(&live), propagation).await?;
             self.counters.deletes.fetch_add(1, Ordering::Relaxed);
             tracing::info!(cluster = %self.config.name, key = %debt.key, "debt paid");
         }

@@ -16,6 +16,7 @@ mod limits;
 mod mirror;
 mod namespace_labels;
 mod namespaces;
+mod orphans;
 mod queue;
 mod reflect;
 mod report;

@@ -106,6 +106,7 @@ impl Worker {
         }
         let path = served.path(view.place.namespace(), Some(&view.place.name));
         let propagation = match (deletion.proof, view.upstream) {
+            (Proof::Deleting, Some(upstream)) if plan::is_orphaning(&upstream.object) => "Orphan",
             (Proof::Deleting, Some(upstream)) if !plan::ends_with_its_pods(upstream) => "Background",
             _ => propagation(served),
         };
