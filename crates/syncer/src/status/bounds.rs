@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::transform::is_our_key;
+
 /// Largest `.status` that is taken as it is, in bytes of JSON.
 const MAX_BYTES: usize = 256 * 1024;
 /// Deepest nesting that is taken.
@@ -11,12 +13,25 @@ const MAX_CONDITIONS: usize = 32;
 /// Longest text that is kept of a status that is too large, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// `status` as it is where it is an object within bounds (256 KiB, 32 levels); of a larger one its numbers, short texts and
-/// conditions. Anything but an object becomes null.
+/// `status` as it is where it is an object within bounds (256 KiB, 32 levels), but for conditions of Portolan's own; of a larger
+/// one its numbers, short texts and conditions. Anything but an object becomes null.
 pub fn bounded(status: &Value) -> Value {
     let Some(map) = status.as_object() else { return Value::Null };
     let mut room = MAX_BYTES;
-    if fits(status, MAX_DEPTH, &mut room) { status.clone() } else { Value::Object(essence(map)) }
+    let bounded = if fits(status, MAX_DEPTH, &mut room) { status.clone() } else { Value::Object(essence(map)) };
+    without_own_conditions(bounded)
+}
+
+/// Takes out the conditions that only Portolan writes: a physical cluster cannot say them of a copy.
+fn without_own_conditions(mut status: Value) -> Value {
+    let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return status };
+    conditions.retain(|condition| !condition["type"].as_str().is_some_and(is_our_key));
+    if conditions.is_empty()
+        && let Some(status) = status.as_object_mut()
+    {
+        status.remove("conditions");
+    }
+    status
 }
 
 /// Counts bytes down from `room`; stops at the first that has no place.

@@ -189,6 +189,11 @@ impl MemoryUpstream {
         self.inner().reports.iter().rev().find(|report| report.key == *key).map(|report| report.state.clone())
     }
 
+    /// Number of reports so far.
+    pub fn report_count(&self) -> usize {
+        self.inner().reports.len()
+    }
+
     /// The last report about the physical cluster.
     pub fn cluster(&self) -> Option<ClusterReport> {
         self.inner().cluster.clone()

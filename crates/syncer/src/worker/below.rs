@@ -133,6 +133,9 @@ impl Worker {
         if is_known {
             return Ok(());
         }
+        if !self.permits_write(&key, Work::Below(place.clone())) {
+            return Ok(());
+        }
         let projection = Projection { put: vec![(key.clone(), shown)], ..Projection::default() };
         self.upstream.project(&self.config.uid, projection).await?;
         let uid = object::meta_text(found, "uid").to_owned();

@@ -18,6 +18,7 @@ mod namespace_labels;
 mod namespaces;
 mod orphans;
 mod queue;
+mod rates;
 mod reflect;
 mod report;
 mod session;

@@ -1,15 +1,16 @@
 //! What upstream is told of a copy.
 
 use portolan_types::{
-    annotations, fingerprint,
+    ObjectKey, annotations, fingerprint,
     labels::is_subdomain,
     object,
-    placement::{CopyIdentity, PlacementRecord},
+    placement::{CopyIdentity, PlacementRecord, Source},
     upstream::{CopyReport, CopyState, UpstreamObject},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::{SyncError, Worker, copies::View};
+use super::{SyncError, Work, Worker, copies::View, mirror::Place};
 use crate::{rules::Refusal, status};
 
 impl Worker {
@@ -68,6 +69,9 @@ impl Worker {
         if self.state().reported.get(&upstream.key) == Some(&told) {
             return Ok(());
         }
+        if !self.permits_write(&upstream.key, self.work_about(upstream)) {
+            return Ok(());
+        }
         let report = CopyReport {
             key: upstream.key.clone(),
             uid,
@@ -81,6 +85,30 @@ impl Worker {
         portolan_types::failpoint!("syncer/reported");
         self.state().reported.insert(upstream.key.clone(), told);
         Ok(())
+    }
+}
+
+impl Worker {
+    /// The work that looks at an object and writes about it.
+    fn work_about(&self, upstream: &UpstreamObject) -> Work {
+        let source = Source::on(&upstream.object, &self.config.uid);
+        let is_projected = PlacementRecord::of(&upstream.object).is_some_and(|record| record.is_projected());
+        match source.filter(|_| is_projected) {
+            Some(source) => Work::Below(Place::at(&upstream.key.resource, &source)),
+            None => Work::Copy(upstream.key.clone()),
+        }
+    }
+
+    /// Returns true when `object` may be written about now. Otherwise `work` comes again when it may, and writes what holds then.
+    pub(super) fn permits_write(&self, object: &ObjectKey, work: Work) -> bool {
+        let spent = self.state().write_rates.spend(&Work::Copy(object.clone()), Instant::now());
+        match spent {
+            Ok(()) => true,
+            Err(delay) => {
+                self.queue.add_after(work, delay);
+                false
+            }
+        }
     }
 }
 

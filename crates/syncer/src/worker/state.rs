@@ -13,6 +13,7 @@ use super::{
     brake::Brake,
     events::{Allowances, Waiting},
     mirror::Place,
+    rates::WriteRates,
     session::Session,
 };
 
@@ -25,6 +26,8 @@ pub(super) struct State {
     pub(super) known: HashMap<ObjectKey, Uid>,
     /// Fingerprint of the last report about an object.
     pub(super) reported: HashMap<ObjectKey, String>,
+    /// How often objects were written about lately.
+    pub(super) write_rates: WriteRates,
     /// What the last apply of a hash made of an object: hash and fingerprint.
     pub(super) settled: HashMap<ObjectKey, (String, String)>,
     /// Downstream objects that are shown above: address there, uid below, fingerprint of what was shown.
