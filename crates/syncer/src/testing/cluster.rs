@@ -261,9 +261,13 @@ impl FakeCluster {
             if let Some(before) = inner.applied.get(at).filter(|_| is_applied) {
                 prune(&mut merged, before, &body);
             }
-            inner.applied.insert(at.clone(), body.clone());
+            let before = inner.applied.insert(at.clone(), body.clone()).filter(|_| is_applied);
+            keep_ports_of_others(&live, before.as_ref(), &mut body);
         }
         merge(&mut merged, body);
+        if has_nameless_port(&merged) {
+            return refuse(422, "Invalid", &at.2, "spec.ports[1].name: Required value");
+        }
         let made = self.store(inner, at, "MODIFIED", merged);
         answer(200, &made)
     }
@@ -404,6 +408,24 @@ fn merge(into: &mut Value, from: Value) {
         }
         (into, from) => *into = from,
     }
+}
+
+/// Adds to applied ports of a Service those of others, as apply does with a list that has keys.
+fn keep_ports_of_others(live: &Value, before: Option<&Value>, body: &mut Value) {
+    let ports = |object: &Value| object["spec"]["ports"].as_array().cloned().unwrap_or_default();
+    let (live, before, mut wanted) = (ports(live), before.map(ports).unwrap_or_default(), ports(body));
+    let has = |ports: &[Value], port: &Value| ports.iter().any(|known| known["port"] == port["port"]);
+    let others: Vec<Value> = live.into_iter().filter(|port| !has(&wanted, port) && !has(&before, port)).collect();
+    if !others.is_empty() && !wanted.is_empty() {
+        wanted.extend(others);
+        body["spec"]["ports"] = wanted.into();
+    }
+}
+
+/// Of several ports each must have a name.
+fn has_nameless_port(object: &Value) -> bool {
+    let ports = object["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ports.len() > 1 && ports.iter().any(|port| port["name"].is_null())
 }
 
 /// Takes out what was applied before and is not now.

@@ -3,6 +3,7 @@
 mod compat;
 mod credentials;
 mod fields;
+mod lists;
 mod metadata;
 mod namespaces;
 mod overrides;
@@ -21,6 +22,7 @@ pub use compat::Lacking;
 pub use credentials::AcceptedAudiences;
 pub(crate) use compat::may_lack_fields;
 pub(crate) use fields::covers;
+pub(crate) use lists::list_replacement;
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_ours as is_our_key};
 pub(crate) use namespaces::restore_selectors;
 pub(crate) use pods::is_token_volume;

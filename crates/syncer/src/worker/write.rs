@@ -14,6 +14,7 @@ use crate::{
     client::{DownstreamError, Served},
     plan::{self, Application, Deletion, Proof},
     rules,
+    transform::list_replacement,
 };
 
 /// When to look at a deleted copy again, should its tombstone not come.
@@ -79,7 +80,34 @@ impl Worker {
             Err(error) if error.code() == 409 || error.is_absent(&view.place.name) => {
                 Ok(Step::Replan(self.read(view, served).await?))
             }
-            Err(error) => self.write_failed(view, upstream, error).await,
+            Err(error) => match self.replace_lists(view, &path, &body, &error).await? {
+                Some(step) => Ok(step),
+                None => self.write_failed(view, upstream, error).await,
+            },
+        }
+    }
+
+    /// Replaces lists that others have changed when an apply is refused as invalid: of a list with keys it would keep the items
+    /// of others beside ours, and both together may not be allowed.
+    async fn replace_lists(
+        &self,
+        view: &View<'_>,
+        path: &str,
+        body: &Value,
+        error: &DownstreamError,
+    ) -> Result<Option<Step>, SyncError> {
+        let (422, Some(live), Some(served)) = (error.code(), &view.below, view.served) else { return Ok(None) };
+        let Some(mut patch) = list_replacement(&live.object, body) else { return Ok(None) };
+        let read = |key: &str| (key.to_owned(), Value::from(object::meta_text(body, key)));
+        patch.insert("metadata".into(), ["uid", "resourceVersion"].map(read).into_iter().collect::<Value>());
+        match view.session.api.merge_patch(path, &Value::Object(patch)).await {
+            Ok(made) => {
+                tracing::info!(cluster = %self.config.name, key = %view.key, "lists that others had changed were replaced");
+                self.counters.repairs.fetch_add(1, Ordering::Relaxed);
+                Ok(Some(Step::Replan(Some(view.session.mirror.put(view.place, made)))))
+            }
+            Err(error) if error.code() == 409 => Ok(Some(Step::Replan(self.read(view, served).await?))),
+            Err(_) => Ok(None),
         }
     }
 
@@ -230,6 +258,36 @@ impl Proof {
             resource_version: object::meta_text(copy, "resourceVersion").to_owned(),
             proof: Self::Debt,
             grace: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::placement::Phase;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{FakeCluster, suite::Stage};
+
+    #[tokio::test(start_paused = true)]
+    async fn drift_in_a_list_with_keys_is_repaired_though_apply_is_refused() {
+        for is_updated_before in [false, true] {
+            let cluster = FakeCluster::default();
+            let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+            let service = |port: i64| json!({"metadata": {}, "spec": {"ports": [{"port": port, "protocol": "TCP"}]}});
+            let ports =
+                || cluster.all("services").first().map(|copy| copy["spec"]["ports"].clone()).unwrap_or_default();
+            stage.place("services", "db", service(if is_updated_before { 1 } else { 5432 }), Phase::Active);
+            stage.until("the copy is there", async |_| cluster.all("services").len() == 1).await.unwrap();
+            stage.place("services", "db", service(5432), Phase::Active);
+            stage.until("it is up to date", async |_| ports() == service(5432)["spec"]["ports"]).await.unwrap();
+            let drift = json!({"spec": {"ports": [{"port": 9, "name": "x"}]}});
+            stage.tamper("services", "db", &drift).await.unwrap();
+            assert_eq!(ports(), drift["spec"]["ports"]);
+            stage.until("drift is repaired", async |_| ports() == service(5432)["spec"]["ports"]).await.unwrap();
+            assert!(stage.handle.stats().repairs >= 1);
+            stage.handle.stop().await;
         }
     }
 }
