@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, Method, request::Parts};
 use parking_lot::Mutex;
-use portolan_machinery::rbac::MASTERS;
 use portolan_types::{LogicalClusterId, Status, duration};
 use tokio::time::Instant;
 
@@ -14,7 +13,7 @@ use crate::{
     admission::Brief,
     attributes::Attributes,
     authn::{Identity, Impersonation, Peer, authorize_impersonation},
-    authz::{Nothing, Verdict},
+    authz::Verdict,
     call::{Call, method_not_allowed},
     directory::LogicalCluster,
     limits::{Charge, Whose},
@@ -26,6 +25,8 @@ use crate::{
     routes::{self, Captures, Endpoint, Policy, Route},
     warnings::Warnings,
 };
+
+use super::missing;
 
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
@@ -155,7 +156,7 @@ pub(super) async fn admit(
     if foreign {
         return Err(Status::unauthorized());
     }
-    let Some(cluster) = cluster else { return Err(Box::pin(nowhere(&entry, &identity, headers)).await) };
+    let Some(cluster) = cluster else { return Box::pin(admit_nowhere(api, entry, identity, headers)).await };
     // Server-wide paths are decided by root's bindings, which must not take a namesake from elsewhere for their own.
     let identity = match identity.home.is_some_and(|home| home != cluster.id) {
         true => Identity::anonymous(),
@@ -212,22 +213,16 @@ fn is_always_allowed(entry: &Entry) -> bool {
     entry.is_health() && ALWAYS_ALLOWED.contains(&entry.path.as_str())
 }
 
-/// The same words as for a logical cluster where the user may do nothing, nor act as anybody else.
-async fn nowhere(entry: &Entry, identity: &Identity, headers: &mut HeaderMap) -> Status {
-    if identity.user.is_in(MASTERS) {
-        return Status::no_such_path();
-    }
-    let wanted = match Impersonation::take(headers) {
-        Ok(None) => return entry.attributes.denial(&identity.user, ""),
-        Ok(Some(wanted)) => wanted,
-        Err(failure) => return failure,
-    };
-    // Whichever it is: nobody is allowed anything there.
-    let asker = (LogicalClusterId::ROOT, &identity.user);
-    match authorize_impersonation(&Nothing, asker, wanted, &entry.attributes).await {
-        Ok(acting) => entry.attributes.denial(&acting.user, ""),
-        Err(refused) => refused,
-    }
+/// Lets in what asks for discovery alone, see [`missing`].
+async fn admit_nowhere(
+    api: &ApiServer,
+    entry: Entry,
+    identity: Identity,
+    headers: &mut HeaderMap,
+) -> Result<Admitted, Status> {
+    let cluster = missing::stand_in(api, &entry, &identity, headers).await?;
+    let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
+    Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
 }
 
 /// Requests to all logical clusters at once: only reads could be meant, and nobody from outside may.

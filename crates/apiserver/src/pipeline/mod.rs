@@ -2,6 +2,7 @@
 //! act → encode. Nothing reaches a handler but through here.
 
 mod door;
+mod missing;
 mod outcome;
 mod read;
 

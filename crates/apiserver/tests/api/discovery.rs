@@ -110,5 +110,5 @@ async fn discovery_lists_exactly_the_verbs_that_are_served() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(asked > 1_000, "{asked}");
+    assert!(asked > 800, "{asked}");
 }

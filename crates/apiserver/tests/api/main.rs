@@ -17,6 +17,7 @@ mod fairness;
 mod forms;
 mod hooks;
 mod mutating;
+mod nowhere;
 mod outcomes;
 mod policies;
 mod quotas;

@@ -118,8 +118,10 @@ fn no_workspace(context: &Context) -> Result<()> {
     let kubectl = context.kubectl.with_config(&nowhere, "nowhere")?;
     for command in ["get pods", "get deployments.apps web", "delete cm x"] {
         let output = kubectl.call(command, "")?;
-        let told = "Error from server (NotFound): workspace \"root:nope\" not found";
-        ensure!(output.code == Some(1) && output.stderr.trim() == told, "{command}: {output}");
+        let (begins, ends) = ("Error from server (NotFound): ", "workspace \"root:nope\" not found");
+        let told = output.stderr.trim();
+        let is_told_once = told.starts_with(begins) && told.ends_with(ends) && told.lines().count() == 1;
+        ensure!(output.code == Some(1) && is_told_once, "{command}: {output}");
     }
     Ok(())
 }
