@@ -57,7 +57,11 @@ async fn put(
         return Ok(None);
     }
     let Some((current, revision)) = found else { return Ok(Some(create(upstream, key, wanted))) };
-    let Some(mut merged) = merge_put(Some(&current), wanted) else { return Ok(None) };
+    let is_projected = PlacementRecord::of(&current).is_some_and(|record| record.is_projected());
+    let Some(mut merged) = merge_put(Some(&current), wanted) else {
+        // Of two that came at once with one name, the later one is asked to take another.
+        return if is_projected { Err(UpstreamError::Conflict) } else { Ok(None) };
+    };
     object::metadata_mut(&mut merged).insert("resourceVersion".into(), revision.to_string().into());
     Ok((merged != current).then(|| Write { key, expect: Expect::At(revision), record: Some(Record::of(&merged)) }))
 }

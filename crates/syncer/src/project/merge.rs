@@ -6,7 +6,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::write_sources;
+use super::{claims, write_sources};
 
 /// What becomes of a projected object when it is gone on one physical cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub enum Gone {
 }
 
 /// The object to store for `put`, from the stored one of its name. Only ReplicaSets and ControllerRevisions are shared by
-/// several physical clusters: they keep what they hold of a template and their status, and their records, sources and replicas
+/// several physical clusters, and claims of one name, of which one is shown. The first two keep what they hold of a template and their status, and their records, sources and replicas
 /// are united. `None`: the name is taken by an
 /// object that users made, or that another physical cluster made; nothing is written.
 pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
@@ -29,7 +29,8 @@ pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
     let new = PlacementRecord::of(&put)?;
     let is_elsewhere = old.clusters.iter().any(|copy| new.on(&copy.uid).is_none());
     let (is_set, is_revision) = (put["kind"] == "ReplicaSet", put["kind"] == "ControllerRevision");
-    let is_shared = is_set || is_revision;
+    let is_claim = claims::is_claim(&put);
+    let is_shared = is_set || is_revision || is_claim;
     if is_elsewhere && !is_shared {
         return None;
     }
@@ -49,6 +50,13 @@ pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
         if let Some(status) = existing.get("status") {
             put["status"] = status.clone();
         }
+    }
+    if is_claim && !new.clusters.iter().any(|copy| claims::gives_way(existing, &put, &copy.uid)) {
+        let mut kept = existing.clone();
+        let mut sources = Source::all(existing);
+        sources.extend(Source::all(&put));
+        write_sources(&mut kept, &sources);
+        put = kept;
     }
     if is_shared {
         unite(existing, old, new, &mut put);

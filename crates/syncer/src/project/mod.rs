@@ -3,6 +3,7 @@
 //! One ReplicaSet per template of an upstream Deployment appears above, named by the hash of the template as it is written
 //! upstream, so that all physical clusters share it; it owns the Pods of all of them.
 
+mod claims;
 mod events;
 mod merge;
 mod orphans;
@@ -19,6 +20,7 @@ use portolan_types::{
 };
 use serde_json::{Map, Value, json};
 
+pub use claims::{is_next_to_show, mark_used};
 pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
 pub use orphans::orphan;
@@ -32,6 +34,8 @@ use crate::{plan, transform};
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Largest object that is shown, in bytes of JSON.
 const MAX_BYTES: usize = 1024 * 1024;
+/// Longest name of an object, in bytes.
+const MAX_NAME: usize = 253;
 
 /// The physical cluster that a projection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +78,7 @@ pub fn is_made_below(object: &Value, physical: &Uid) -> bool {
 /// A Pod, Job or claim as it is shown above, without uid; `None` when it is too large.
 ///
 /// Its name is that of below. Only where the owner runs on several physical clusters and gives fixed names (a StatefulSet) is
-/// the cluster's name added.
+/// the cluster's name added, and to an EndpointSlice, since there is one per physical cluster.
 pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>, origin: Origin<'_>) -> Option<Value> {
     let mut shown = downstream.clone();
     let template_hash = owner.and_then(|owner| object::label(owner.object, TEMPLATE_HASH));
@@ -94,7 +98,15 @@ pub fn shown_name(downstream: &Value, owner: Option<Owner<'_>>, origin: Origin<'
     let name = object::name(downstream);
     let is_fixed = owner.is_some_and(|owner| owner.object["kind"] == "StatefulSet");
     let clusters = owner.and_then(|owner| PlacementRecord::of(owner.object)).map_or(0, |record| record.clusters.len());
-    if is_fixed && clusters > 1 { format!("{name}-{}", origin.name) } else { name.to_owned() }
+    let is_slice = downstream["kind"] == "EndpointSlice";
+    if is_fixed && clusters > 1 || is_slice { name_with_cluster(name, origin.name) } else { name.to_owned() }
+}
+
+/// Returns a name that no other physical cluster gives.
+pub fn name_with_cluster(name: &str, cluster: &str) -> String {
+    let room = MAX_NAME.saturating_sub(cluster.len() + 1);
+    let name = crate::status::bounds_to(name, room);
+    format!("{}-{cluster}", name.trim_end_matches(['-', '.']))
 }
 
 fn shown_metadata(

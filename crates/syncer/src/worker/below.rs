@@ -108,6 +108,13 @@ impl Worker {
             tracing::warn!(cluster = %self.config.name, name = place.name, "an object is too large to be shown above");
             return Ok(Outcome::Done);
         };
+        let is_claim = &*place.resource.resource == "persistentvolumeclaims";
+        if is_claim && self.is_used_by_pod(session, place) {
+            project::mark_used(&mut shown, &self.config.uid);
+        }
+        if !is_claim && !matches!(&*place.resource.resource, "replicasets" | "controllerrevisions") {
+            self.settle_name(place, (cluster, &namespace), found, &mut shown).await?;
+        }
         let is_whole = &*place.resource.resource != "endpointslices"
             || project::rename_targets(&mut shown, &namespace, |pod| self.pod_above(session, place, pod));
         let Ok(name) = object::name(&shown).parse() else { return Ok(Outcome::Done) };
@@ -224,7 +231,7 @@ impl Worker {
             | ("controllerrevisions", Some("StatefulSet" | "DaemonSet"))
             | ("jobs", Some("CronJob"))
             | ("endpointslices", Some("Service")) => {}
-            ("persistentvolumeclaims", None) => return Ok(Maker::Nobody),
+            ("persistentvolumeclaims", None | Some("StatefulSet" | "Pod")) => return Ok(Maker::Nobody),
             _ => return Ok(Maker::NotShown),
         }
         let Some(controller) = controller else { return Ok(Maker::NotShown) };
@@ -265,7 +272,12 @@ impl Worker {
         {
             let mut state = self.state();
             let entry = Shown { key: upstream.key.clone(), uid: source.uid.clone(), fingerprint: String::new() };
-            state.shown.entry(place.clone()).or_insert(entry);
+            let known = state.shown.entry(place.clone()).or_insert(entry);
+            if project::is_next_to_show(&upstream.object, &self.config.uid) {
+                known.fingerprint.clear();
+                drop(state);
+                self.queue.add(Work::Below(place.clone()));
+            }
         }
         let found = session.mirror.get(&place).filter(|found| found.uid() == source.uid);
         let Some(found) = found else {

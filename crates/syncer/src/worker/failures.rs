@@ -12,9 +12,11 @@ impl SyncError {
     fn trouble(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Upstream(_) | Self::CutOff | Self::OwnerUnknown(_) | Self::StillThere(_) => None,
-            Self::NotSynced(_) | Self::NotServed { .. } | Self::NamespaceEnding | Self::KeepsChanging => {
-                Some((status::PENDING, self.to_string()))
-            }
+            Self::NotSynced(_)
+            | Self::NotServed { .. }
+            | Self::NamespaceEnding
+            | Self::ClaimsOwed
+            | Self::KeepsChanging => Some((status::PENDING, self.to_string())),
             Self::Downstream(error) => match error {
                 DownstreamError::Unreachable(_) => Some((status::UNREACHABLE, self.to_string())),
                 DownstreamError::Refused(answer) if answer.refusal().is_some() => None,

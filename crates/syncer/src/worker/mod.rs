@@ -22,6 +22,7 @@ mod rates;
 mod reflect;
 mod report;
 mod session;
+mod shown_names;
 mod state;
 mod write;
 
@@ -253,6 +254,8 @@ enum SyncError {
     StillThere(String),
     #[error("the namespace downstream is being deleted")]
     NamespaceEnding,
+    #[error("claims of a workload that was deleted before are still to be deleted there")]
+    ClaimsOwed,
     #[error("there is no connection to the physical cluster")]
     CutOff,
 }

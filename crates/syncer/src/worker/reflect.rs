@@ -122,6 +122,9 @@ impl Worker {
             }
             None => self.queue.add(Work::Below(Place::of(resource, object))),
         }
+        if &*resource.resource == "pods" {
+            self.noticed_pod(object);
+        }
         if &*resource.resource == "horizontalpodautoscalers" {
             self.noticed_autoscaler(object);
         }

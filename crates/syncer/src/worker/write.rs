@@ -32,6 +32,10 @@ impl Worker {
             self.report_refusal(upstream, &refusal).await?;
             return Ok(Step::Finished(Outcome::CheckAgainIn(Duration::from_secs(30))));
         }
+        // It would take on claims of before, and what is in their volumes.
+        if &*view.key.resource.resource == "statefulsets" && self.owes_claims(&view.place.namespace).await? {
+            return Err(SyncError::ClaimsOwed);
+        }
         portolan_types::failpoint!("syncer/create-planned");
         match view.session.api.create(&served.path(view.place.namespace(), None), &body).await {
             Ok(made) => {

@@ -192,6 +192,13 @@ pub struct Source {
     pub name: String,
     /// Uid downstream.
     pub uid: String,
+    /// Of a claim: a pod there uses it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_used: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Source {
@@ -215,7 +222,7 @@ impl Source {
     /// The address of an object that was read downstream.
     pub fn of(downstream: &Value) -> Self {
         let text = |key| object::meta_text(downstream, key).to_owned();
-        Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
+        Self { namespace: text("namespace"), name: text("name"), uid: text("uid"), is_used: false }
     }
 }
 

@@ -1,0 +1,177 @@
+//! Names of shown objects that physical clusters name alike, and the claims that pods use.
+
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, object, placement::Source};
+use serde_json::Value;
+
+use super::{SyncError, Work, Worker, mirror::Place, session::Session};
+use crate::project;
+
+/// Names of the claims that a pod mounts.
+fn claims_of_pod(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
+    volumes.into_iter().flatten().filter_map(|volume| volume.pointer("/persistentVolumeClaim/claimName")?.as_str())
+}
+
+impl Worker {
+    /// Gives `shown` the name that its object is shown by already, or one that is free: where another physical cluster, or a user,
+    /// has an object of its name, the name of this physical cluster is added.
+    pub(super) async fn settle_name(
+        &self,
+        place: &Place,
+        (cluster, namespace): (LogicalClusterId, &NamespaceName),
+        found: &Value,
+        shown: &mut Value,
+    ) -> Result<(), SyncError> {
+        let uid = object::meta_text(found, "uid");
+        let known = self.state().shown.get(place).filter(|known| known.uid == uid).map(|known| known.key.name.clone());
+        let name = match known {
+            Some(name) => name.to_string(),
+            None => self.free_name(place, (cluster, namespace), object::name(shown)).await?,
+        };
+        object::metadata_mut(shown).insert("name".into(), name.into());
+        Ok(())
+    }
+
+    async fn free_name(
+        &self,
+        place: &Place,
+        (cluster, namespace): (LogicalClusterId, &NamespaceName),
+        name: &str,
+    ) -> Result<String, SyncError> {
+        let Ok(parsed) = name.parse() else { return Ok(name.to_owned()) };
+        let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace.clone(), parsed);
+        let stored = self.upstream.get(&key).await?;
+        let is_of_others = stored.is_some_and(|stored| Source::on(&stored.object, &self.config.uid).is_none());
+        let has_cluster = name.ends_with(&format!("-{}", self.config.name));
+        Ok(match is_of_others && !has_cluster {
+            true => project::name_with_cluster(name, &self.config.name),
+            false => name.to_owned(),
+        })
+    }
+
+    /// Whether a pod beside it mounts a claim.
+    pub(super) fn is_used_by_pod(&self, session: &Session, claim: &Place) -> bool {
+        let pods = session.mirror.all(&GroupResource::new("", "pods"), claim.namespace());
+        pods.iter().any(|pod| claims_of_pod(&pod.object).any(|name| name == claim.name))
+    }
+
+    /// A pod has come, changed or gone: the claims that it mounts are shown accordingly.
+    pub(super) fn noticed_pod(&self, pod: &Value) {
+        let Ok(session) = self.session() else { return };
+        let resource = GroupResource::new("", "persistentvolumeclaims");
+        for name in claims_of_pod(pod) {
+            let namespace = object::namespace(pod).to_owned();
+            let at = Place { resource: resource.clone(), namespace, name: name.to_owned() };
+            let is_shown = |found: &Value| project::is_made_below(found, &self.config.uid);
+            if session.mirror.get(&at).is_some_and(|found| is_shown(&found.object)) {
+                self.queue.add(Work::Below(at));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use portolan_types::{
+        GroupVersionKind, annotations,
+        placement::{Phase, PlacedCopy, PlacementRecord},
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{
+        FakeCluster,
+        suite::{Stage, deployment},
+    };
+
+    const OTHER: &str = "west";
+
+    /// An object that another physical cluster has made and shows.
+    fn shown_by_other(stage: &Stage, kind: &GroupVersionKind, key: &ObjectKey, mut object: Value) {
+        let uid = OTHER.parse().unwrap();
+        let copy = PlacedCopy { name: OTHER.into(), uid, phase: Phase::Projected, replicas: None, epoch: 0 };
+        let source = Source { namespace: "shop-x".into(), name: "a".into(), uid: "down-west".into(), is_used: false };
+        object::set_label(&mut object, annotations::PROJECTED_FROM, Some(OTHER.into()));
+        PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
+        Source::write_all(&[(OTHER.parse().unwrap(), source)].into(), &mut object);
+        stage.upstream.write(key, kind, object);
+    }
+
+    /// With a Deployment, its namespace downstream, and the ReplicaSet there.
+    async fn stage(cluster: &FakeCluster) -> (Stage, Value) {
+        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
+        let set = json!({"metadata": metadata(&stage, "web-abc", Some(("Deployment", &cluster.all("deployments")[0]))),
+            "spec": {"replicas": 1, "template": deployment(1, "i:1")["spec"]["template"]}});
+        let set = cluster.put("replicasets", set);
+        (stage, set)
+    }
+
+    fn metadata(stage: &Stage, name: &str, owner: Option<(&str, &Value)>) -> Value {
+        let owners = owner.map(|(kind, owner)| {
+            let version = if kind == "Service" { "v1" } else { "apps/v1" };
+            json!({"apiVersion": version, "kind": kind, "name": object::name(owner), "uid": object::meta_text(owner, "uid"), "controller": true})
+        });
+        let owners: Vec<Value> = owners.into_iter().collect();
+        json!({"name": name, "namespace": stage.namespace(), "labels": {(annotations::DOWN_CLUSTER): stage.key("pods", "a").cluster.to_string()}, "ownerReferences": owners})
+    }
+
+    fn names(stage: &Stage, resource: &str) -> Vec<String> {
+        stage.upstream.keys(resource).iter().map(|key| key.name.to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_of_one_name_from_several_physical_clusters_are_all_shown() {
+        let cluster = FakeCluster::default();
+        let (stage, set) = stage(&cluster).await;
+        let pod = GroupVersionKind::new("", "v1", "Pod");
+        shown_by_other(&stage, &pod, &stage.key("pods", "web-abc-1"), json!({"metadata": {}, "spec": {}}));
+        let pod = |name: &str| json!({"metadata": metadata(&stage, name, Some(("ReplicaSet", &set))), "spec": {"nodeName": "n"}});
+        cluster.put("pods", pod("web-abc-1"));
+        cluster.put("pods", pod("web-abc-2"));
+        stage.until("all are shown", async |s| s.upstream.keys("pods").len() == 3).await.unwrap();
+        assert_eq!(names(&stage, "pods"), ["web-abc-1", "web-abc-1-member", "web-abc-2"]);
+        stage.place("services", "web", json!({"metadata": {}, "spec": {"selector": {"app": "web"}}}), Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all("services").len() == 1).await.unwrap();
+        let service = cluster.all("services").remove(0);
+        let slice = json!({"metadata": metadata(&stage, "web-sim", Some(("Service", &service))), "addressType": "IPv4", "endpoints": []});
+        cluster.put("endpointslices", slice);
+        stage.until("its slice is shown", async |s| s.upstream.keys("endpointslices").len() == 1).await.unwrap();
+        assert_eq!(names(&stage, "endpointslices"), ["web-sim-member"]);
+        let stage = stage.restarted().await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(names(&stage, "pods"), ["web-abc-1", "web-abc-1-member", "web-abc-2"], "and stay as they are");
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_a_pod_uses_takes_the_place_of_one_of_its_name_elsewhere_and_ends_with_its_object() {
+        let cluster = FakeCluster::default();
+        let (stage, set) = stage(&cluster).await;
+        let (kind, key) =
+            (GroupVersionKind::new("", "v1", "PersistentVolumeClaim"), stage.key("persistentvolumeclaims", "data"));
+        shown_by_other(&stage, &kind, &key, json!({"metadata": {}, "spec": {"volumeName": "old"}}));
+        cluster.put(
+            "persistentvolumeclaims",
+            json!({"metadata": metadata(&stage, "data", None), "spec": {"volumeName": "new"}}),
+        );
+        let shown = |s: &Stage| s.upstream.object(&key).unwrap_or_default();
+        let clusters = |s: &Stage| PlacementRecord::of(&shown(s)).map_or(0, |record| record.clusters.len());
+        stage.until("both are accounted for", async |s| clusters(s) == 2).await.unwrap();
+        assert_eq!(shown(&stage)["spec"]["volumeName"], "old");
+        let mut pod =
+            json!({"metadata": metadata(&stage, "web-abc-1", Some(("ReplicaSet", &set))), "spec": {"nodeName": "n"}});
+        pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+        let pod = cluster.put("pods", pod);
+        stage.until("that of the pod is shown", async |s| shown(s)["spec"]["volumeName"] == "new").await.unwrap();
+        assert_eq!(object::label(&shown(&stage), annotations::PROJECTED_FROM), Some("member"));
+        cluster.remove("pods", &pod);
+        stage.upstream.delete(&key);
+        stage.until("it is deleted", async |_| cluster.all("persistentvolumeclaims").is_empty()).await.unwrap();
+        stage.until("and the other is still accounted for", async |s| clusters(s) == 1).await.unwrap();
+        stage.handle.stop().await;
+    }
+}
