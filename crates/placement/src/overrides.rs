@@ -1,6 +1,14 @@
 //! What policies change on the copies of certain physical clusters, and what they leave to them.
 
-use portolan_types::placement::{Override, PlacedOverride, PlacementRecord};
+use std::collections::BTreeSet;
+
+use portolan_types::{
+    Uid,
+    json_patch::{Misfit, PatchBudget, apply_within},
+    object,
+    placement::{Override, PlacedOverride, PlacementRecord, PolicyRef},
+};
+use serde_json::Value;
 
 use crate::{
     facts::{ClusterFacts, ClusterInfo},
@@ -60,6 +68,45 @@ fn overrides_of(policy: &LeveledPolicy, active: &[&ClusterInfo]) -> Vec<PlacedOv
         change: Override { clusters: Default::default(), ..change.clone() },
     };
     policy.policy.overrides(active).map(placed).collect()
+}
+
+/// Policies whose patches of an object exceed the budget of its copy on any physical cluster, each with the reason.
+///
+/// The patches of all policies share one budget per copy, which is that of one patch of the API. The syncer makes no copy
+/// beyond it.
+pub fn patches_over_budget(object: &Value, overrides: &[PlacedOverride]) -> Vec<(PolicyRef, String)> {
+    let patches = || overrides.iter().filter(|one| !one.change.patch.is_empty());
+    let physical: BTreeSet<&Uid> = patches().flat_map(|one| &one.on).collect();
+    let mut found: Vec<(PolicyRef, String)> = Vec::new();
+    for on in physical {
+        let (mut budget, mut copy) = (PatchBudget::default(), like_a_copy(object));
+        for one in patches().filter(|one| one.on.contains(on)) {
+            match apply_within(&copy, &one.change.patch, &mut budget) {
+                Ok(changed) => copy = changed,
+                Err(Misfit::Budget(why)) => {
+                    if !found.iter().any(|(policy, _)| *policy == one.policy) {
+                        found.push((one.policy.clone(), why));
+                    }
+                    break;
+                }
+                // The copy is refused for it, and the Placement has the sentence.
+                Err(Misfit::Test(_) | Misfit::Operation(_)) => break,
+            }
+        }
+    }
+    found
+}
+
+/// Returns an object in the shape of its copies: without status, with labels and annotations.
+fn like_a_copy(object: &Value) -> Value {
+    let mut copy = object.clone();
+    if let Some(fields) = copy.as_object_mut() {
+        fields.remove("status");
+    }
+    for field in ["labels", "annotations"] {
+        object::child_mut(object::metadata_mut(&mut copy), field);
+    }
+    copy
 }
 
 #[cfg(test)]
@@ -153,5 +200,19 @@ mod tests {
         let relabels = [policy(1, "p", json!({"yield": ["spec.replicas"], "overrides": [{"labels": {"a": "b"}}]}))];
         let after = with_overrides(step("east-"), &deployment(1), &relabels, &clusters(&["east"]));
         assert_eq!((after.cause, after.record), (None, record("east-")));
+    }
+
+    #[test]
+    fn a_policy_whose_patch_doubles_the_object_is_named_with_the_reason() {
+        let copy = |n: usize| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/annotations/x{n}")});
+        let doubling: Vec<Value> = (0..40).map(copy).collect();
+        let harmless = policy(1, "harmless", json!({"overrides": [{"patch": [{"op": "remove", "path": "/nothing"}]}]}));
+        let poisoned = policy(1, "poisoned", json!({"overrides": [{"patch": doubling}]}));
+        let (facts, workload) = (clusters(&["east", "west"]), deployment(1));
+        let object = json!({"metadata": {"name": "web"}});
+        let on = |policies: &[LeveledPolicy]| with_overrides(step("east west"), &workload, policies, &facts).record;
+        let found = patches_over_budget(&object, &on(&[poisoned]).overrides);
+        assert_eq!(found.iter().map(|(policy, _)| &*policy.name).collect::<Vec<_>>(), ["poisoned"]);
+        assert_eq!(patches_over_budget(&object, &on(&[harmless]).overrides), []);
     }
 }

@@ -10,6 +10,8 @@ use portolan_types::{
     },
 };
 
+use serde_json::Value;
+
 use crate::{facts::ClusterInfo, workload::Workload};
 
 /// A policy whose selectors have been parsed.
@@ -72,6 +74,18 @@ impl Policy {
         let clusters = compile_clusters(&spec.clusters, &mut fault);
         let overridden = spec.overrides.iter().map(|one| compile_clusters(&one.clusters, &mut fault)).collect();
         Self { resources, clusters, weights, overridden, fault, spec }
+    }
+
+    /// Sets a policy aside whose spec cannot be read: it has a fault, and the rest of it that can be read.
+    pub fn unreadable(spec: &Value, error: &serde_json::Error) -> Self {
+        let part = |field: &str| spec.get(field).cloned().unwrap_or_default();
+        let any = || vec![ResourceSelector { api_group: "*".into(), ..ResourceSelector::default() }];
+        let readable = PlacementPolicySpec {
+            resources: serde_json::from_value(part("resources")).unwrap_or_else(|_| any()),
+            enforcement: serde_json::from_value(part("enforcement")).unwrap_or_default(),
+            ..PlacementPolicySpec::default()
+        };
+        Self { fault: Some(format!("the spec cannot be read: {error}")), ..Self::compile(readable) }
     }
 
     /// Why nothing can be placed by it.
@@ -313,3 +327,16 @@ mod tests {
         assert!(constraint(1, "c", broken).policy.is_about(&web), "what it meant to forbid is not known");
     }
 }
+    #[test]
+    fn a_policy_that_cannot_be_read_is_set_aside() {
+        for (enforcement, is_constraint) in [("Default", false), ("Constraint", true)] {
+            let spec =
+                json!({"resources": [{"apiGroup": "apps"}], "count": 5_000_000_000_u64, "enforcement": enforcement});
+            let error = serde_json::from_value::<PlacementPolicySpec>(spec.clone()).unwrap_err();
+            let found = Policy::unreadable(&spec, &error);
+            assert!(found.fault().is_some_and(|fault| fault.starts_with("the spec cannot be read: ")));
+            assert!(found.is_about(&deployment(1)));
+            assert_eq!(found.is_constraint(), is_constraint);
+        }
+    }
+

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use portolan_placement::{
-    Admitted, Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal, with_overrides,
+    Admitted, Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal, patches_over_budget,
+    with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
@@ -244,7 +245,11 @@ impl Inner {
             let facts = self.facts();
             let policies = facts.policies(&gathered.reach, &gathered.namespace);
             let clusters = facts.clusters(&gathered.reach, &*self.rights, &step.record);
-            with_overrides(step, &gathered.workload, &policies, &clusters)
+            let step = with_overrides(step, &gathered.workload, &policies, &clusters);
+            if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
+                self.matched_changed.notify_one();
+            }
+            step
         };
         self.write_follower(&gathered, &step).await
     }

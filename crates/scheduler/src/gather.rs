@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
     ClusterFacts, ClusterInfo, Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal,
-    Role, Step, Workload, check_grounds, contribution, is_made_by_hand, place, transition, with_overrides,
+    Role, Step, Workload, check_grounds, contribution, is_made_by_hand, is_managed_elsewhere, patches_over_budget,
+    place, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -275,6 +276,9 @@ fn no_longer_selected(decision: Decision) -> Decision {
         chosen: Vec::new(),
         policy: None,
         outcome,
+        if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
+            self.matched_changed.notify_one();
+        }
         by: "as no policy selects it".into(),
         held: Vec::new(),
         ..decision

@@ -291,3 +291,6 @@ impl Inner {
         emptied.for_each(|p| self.queue.tasks.add(Task::Physical(p.key.clone())));
     }
 }
+        if record.is_none() && facts.overruns.note(key, Vec::new()) {
+            self.matched_changed.notify_one();
+        }

@@ -12,11 +12,17 @@ use tracing::warn;
 
 use crate::{facts::reference, scheduler::Inner};
 
+/// Type of the condition of a policy whose overrides have patches.
+const PATCHES_WITHIN_BUDGET: &str = "PatchesWithinBudget";
+
 /// What the status of a policy should say.
 struct Wanted {
     key: ObjectKey,
     matched: u64,
     fault: Option<String>,
+    /// Sentence about objects whose copies its patches would grow beyond their budget.
+    overrun: Option<String>,
+    has_patches: bool,
 }
 
 /// Whether objects of a kind are policies.
@@ -49,8 +55,14 @@ impl Inner {
         let facts = self.facts();
         let of = |(key, policy): (&ObjectKey, &std::sync::Arc<portolan_placement::Policy>)| {
             let path = self.tree.lineage(key.cluster).into_iter().next()?.1;
-            let matched = facts.usage.matched(&reference(key, &path));
-            Some(Wanted { key: key.clone(), matched, fault: policy.fault().map(str::to_owned) })
+            let reference = reference(key, &path);
+            Some(Wanted {
+                key: key.clone(),
+                matched: facts.usage.matched(&reference),
+                fault: policy.fault().map(str::to_owned),
+                overrun: facts.overruns.message(&reference),
+                has_patches: policy.spec.overrides.iter().any(|one| !one.patch.is_empty()),
+            })
         };
         facts.all_policies().filter_map(of).collect()
     }
@@ -71,18 +83,23 @@ async fn write(objects: &Objects, wanted: &Wanted, now: &str) -> Result<(), Stor
 }
 
 fn status(known: &PlacementPolicyStatus, wanted: &Wanted, generation: i64, now: &str) -> PlacementPolicyStatus {
-    let (status, reason, message) = match &wanted.fault {
-        None => ("True", "Accepted", String::new()),
-        Some(fault) => ("False", "Invalid", fault.clone()),
+    let condition = |kind: &str, (reason, fault): (&str, Option<&String>)| {
+        let status = if fault.is_some() { "False" } else { "True" };
+        let last = known.conditions.iter().find(|c| c.kind == kind && c.status == status);
+        Condition {
+            kind: kind.into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: fault.cloned().unwrap_or_default(),
+            last_transition_time: last.map_or_else(|| now.to_owned(), |c| c.last_transition_time.clone()),
+            observed_generation: generation,
+        }
     };
-    let last = known.conditions.iter().find(|c| c.kind == "Accepted" && c.status == status);
-    let accepted = Condition {
-        kind: "Accepted".into(),
-        status: status.into(),
-        reason: reason.into(),
-        message,
-        last_transition_time: last.map_or_else(|| now.to_owned(), |c| c.last_transition_time.clone()),
-        observed_generation: generation,
-    };
-    PlacementPolicyStatus { conditions: vec![accepted], matched: wanted.matched }
+    let reason = if wanted.fault.is_some() { "Invalid" } else { "Accepted" };
+    let mut conditions = vec![condition("Accepted", (reason, wanted.fault.as_ref()))];
+    if wanted.has_patches {
+        let reason = if wanted.overrun.is_some() { "PatchBudgetExceeded" } else { "WithinBudget" };
+        conditions.push(condition(PATCHES_WITHIN_BUDGET, (reason, wanted.overrun.as_ref())));
+    }
+    PlacementPolicyStatus { conditions, matched: wanted.matched }
 }

@@ -1,5 +1,8 @@
 //! The loop on the memory store, with a clock that stands still: the tests play client, syncer and physical clusters.
 
+mod followers;
+mod policy_status;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use portolan_store::{

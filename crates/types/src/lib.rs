@@ -9,6 +9,7 @@ pub mod duration;
 pub mod failpoint;
 pub mod fingerprint;
 pub mod group;
+pub mod json_patch;
 pub mod key;
 pub mod labels;
 pub mod names;

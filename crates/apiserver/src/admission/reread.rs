@@ -7,7 +7,7 @@ use portolan_machinery::{
     defaults,
     kinds::Kind,
 };
-use portolan_types::{GroupVersionKind, Reason, Status};
+use portolan_types::{GroupVersionKind, Reason, Status, json_patch::json_len};
 use serde_json::Value;
 
 use super::{
@@ -17,11 +17,15 @@ use super::{
 };
 use crate::ApiServer;
 
+/// Most bytes of an object that webhooks and policies have changed. Each may add as much as one patch; all of them together could
+/// add thousands of times that.
+const MAX_CHANGED_BYTES: usize = 3 * 1024 * 1024;
+
 /// The object of the request out of what was made of what was seen: in canonical form, complete, and in its own version. It
 /// is read as what it says that it is.
 ///
 /// # Errors
-/// When it cannot be read, converted, or be an object of the request.
+/// When it cannot be read, converted, or be an object of the request, and 413 when it has grown beyond 3 MiB.
 pub(super) async fn reread(
     api: &ApiServer,
     request: &Request<'_>,
@@ -29,6 +33,9 @@ pub(super) async fn reread(
     (object, mut seen): (&Value, Value),
     validation: FieldValidation,
 ) -> Result<Value, Status> {
+    if json_len(&seen) > MAX_CHANGED_BYTES {
+        return Err(Status::too_large(format!("limit is {MAX_CHANGED_BYTES}")));
+    }
     // What a custom resource says that it is is checked where it is stored.
     if request.subresource == "scale" || request.table.conversion().is_some() {
         let mut changed = review::unshown(api, request, invocation, object, seen).await?;

@@ -240,3 +240,18 @@ async fn mutations_are_counted_with_what_was_wrong() {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
 }
+
+#[tokio::test]
+async fn mutations_together_cannot_grow_an_object_beyond_what_a_request_may_be() {
+    let admin = Plane::new().await.admin();
+    // Each of them stays within the budget of one patch.
+    let copies = |mutation: usize| -> String {
+        let copy = |n: usize| format!(r#"JSONPatch{{op: "copy", from: "/data/k", path: "/data/k{mutation}-{n}"}}"#);
+        format!("[{}]", [copy(0), copy(1), copy(2)].join(", "))
+    };
+    let mutations: Vec<String> = (0..8).map(copies).collect();
+    let mutations: Vec<&str> = mutations.iter().map(String::as_str).collect();
+    bind(&admin, "p", &mutations, json!({}), json!({})).await;
+    let answer = admin.post(MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "x".repeat(700 * 1024)}})).await;
+    assert_eq!(answer.expect(413).message(), "Request entity too large: limit is 3145728");
+}

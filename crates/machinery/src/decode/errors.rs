@@ -5,7 +5,7 @@ use std::fmt;
 use portolan_types::{GroupKind, GroupVersionKind, Reason, Status, StatusCause, object, quoted::go_quoted};
 use serde_json::Value;
 
-use super::{MediaType, Unfit, print::go_word};
+use super::{MediaType, Unfit, go_word};
 use crate::{
     kinds::{Kind, KindTable, TypeId},
     protobuf::{self, ProtobufError},

@@ -40,7 +40,8 @@ pub use errors::{
 };
 use operations::Operations;
 pub use options::delete_options;
-pub use print::{go_print, go_print_text, go_type, go_word};
+pub use portolan_types::json_patch::{MAX_DEPTH, depth, go_word};
+pub use print::{go_print, go_print_text, go_type};
 pub(crate) use sent::{Emptiness, restore_empty};
 pub(crate) use stored::settle;
 use syntax::Huge;
@@ -489,16 +490,3 @@ fn walk_yaml(walk: &Walk<'_>, root: &FieldKind, body: &[u8]) -> Result<(Option<V
 
 /// As deep as JSON may be that is read.
 const MAX_READ_DEPTH: usize = 128;
-
-/// Deepest object that is stored, in levels of lists and objects: less than what can be read, so that it can be read back
-/// with all that the server adds.
-pub const MAX_DEPTH: usize = 120;
-
-/// Levels of lists and objects; 0 for plain values.
-pub fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
-}

@@ -41,18 +41,6 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Go's word for the type of a JSON value.
-pub fn go_word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// A float as Go writes it in JSON.
 pub(super) fn go_float(number: f64) -> String {
     shortest(number, -6..21, 1)

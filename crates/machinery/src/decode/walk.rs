@@ -16,7 +16,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     errors::Fault,
-    print::go_word,
+    go_word,
     scalar::{self, Misfit, Token},
     syntax::HUGE,
     tree::{PLAIN, Tree},

@@ -11,7 +11,8 @@ use portolan_types::object::Object;
 use serde_json::Value;
 
 pub use echo::{Touched, echo, in_go_order};
-pub use json::{Misfit, apply_operations, json_patch, read_operations};
+pub use json::{json_patch, read_operations};
+pub use portolan_types::json_patch::{Misfit, apply_operations};
 pub use strategic::{left_of_patch, strategic_merge};
 
 /// Applies a JSON merge patch (RFC 7396): objects are merged, `null` removes, everything else replaces.

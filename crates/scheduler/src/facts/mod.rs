@@ -1,6 +1,7 @@
 //! What the scheduler keeps in memory: physical clusters, policies, and sums of what is placed. All of it follows from
 //! watched events, and is bounded by the number of physical clusters and policies.
 
+mod overruns;
 mod usage;
 
 use std::{
@@ -8,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy};
+use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Uid, object,
     placement::{PhysicalClusterSpec, PhysicalClusterStatus, PlacementPolicySpec, PlacementRecord, PolicyRef, Taint},
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use crate::{kinds, seams::UseRights};
 
+pub(crate) use overruns::PatchOverruns;
 pub(crate) use usage::{Amounts, Usage};
 
 /// A physical cluster and where it is registered.
@@ -41,6 +43,7 @@ pub(crate) struct Facts {
     homes: BTreeMap<LogicalClusterId, BTreeSet<Uid>>,
     policies: BTreeMap<LogicalClusterId, BTreeMap<ObjectKey, KnownPolicy>>,
     pub(crate) usage: Usage,
+    pub(crate) overruns: PatchOverruns,
     /// Physical clusters and policies that are there and cannot be read.
     unreadable: BTreeSet<ObjectKey>,
     /// Custom resources that are watched.
@@ -81,9 +84,17 @@ impl Facts {
             let before = known.and_then(|p| p.info.taints.iter().find(|fact| fact.taint == *taint));
             before.map_or(now, |fact| fact.since)
         };
-        let spec: PhysicalClusterSpec = part(object, "spec");
+        let spec = object.get("spec").cloned().unwrap_or_default();
+        let (spec, unreadable) = match serde_json::from_value::<PhysicalClusterSpec>(spec) {
+            Ok(spec) => (spec, None),
+            // Its taints and bounds are not known: nothing new comes, and what is there stays.
+            Err(error) => (PhysicalClusterSpec { unschedulable: true, ..Default::default() }, Some(error)),
+        };
         let status: PhysicalClusterStatus = part(object, "status");
         let mut info = ClusterInfo::new(object::name(object), uid.clone(), spec, status, since);
+        if let Some(error) = unreadable {
+            info.readiness = Readiness::NotReady(format!("its spec cannot be read: {error}"));
+        }
         info.labels = labels(object);
         info.deleting = object::is_deleting(object);
         let physical = Physical { key: key.clone(), info: Arc::new(info) };
@@ -164,13 +175,17 @@ impl Facts {
 
     /// Takes in a policy as it is now. Returns whether what it says changed; its status is not part of that.
     pub(crate) fn put_policy(&mut self, key: &ObjectKey, object: &Value) -> bool {
-        let spec: PlacementPolicySpec = part(object, "spec");
+        let spec = object.get("spec").cloned().unwrap_or_default();
+        let policy = match serde_json::from_value::<PlacementPolicySpec>(spec.clone()) {
+            Ok(spec) => Policy::compile(spec),
+            Err(error) => Policy::unreadable(&spec, &error),
+        };
         let created = object::meta_text(object, "creationTimestamp").to_owned();
         let known = self.policies.entry(key.cluster).or_default();
-        if known.get(key).is_some_and(|p| p.policy.spec == spec && p.created == created) {
+        if known.get(key).is_some_and(|p| *p.policy == policy && p.created == created) {
             return false;
         }
-        known.insert(key.clone(), KnownPolicy { policy: Arc::new(Policy::compile(spec)), created });
+        known.insert(key.clone(), KnownPolicy { policy: Arc::new(policy), created });
         true
     }
 

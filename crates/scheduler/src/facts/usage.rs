@@ -102,6 +102,6 @@ fn add(sum: &mut Resources, amounts: &Resources, sign: i64) {
     }
 }
 
-fn name(policy: &PolicyRef) -> String {
+pub(super) fn name(policy: &PolicyRef) -> String {
     format!("{}/{}/{}", policy.workspace, policy.namespace.as_deref().unwrap_or_default(), policy.name)
 }

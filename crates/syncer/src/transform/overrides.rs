@@ -1,7 +1,9 @@
 //! What policies change on a copy. Pure.
 
 use portolan_types::{
-    GroupVersionKind, Uid, object,
+    GroupVersionKind, Uid,
+    json_patch::{Misfit, PatchBudget, apply_within},
+    object,
     placement::{Override, PlacedOverride},
 };
 use serde_json::{Map, Value, json};
@@ -12,16 +14,18 @@ use crate::rules::Refusal;
 /// Makes the changes that are for the copy on `physical`, in their order. Its name, namespace and identity stay.
 ///
 /// # Errors
-/// A [`Refusal`] when a patch cannot be applied: a copy with half of what a policy wants may be worse than none.
+/// A [`Refusal`] when a patch cannot be applied, or when all patches together exceed the budget that the API has for one: a copy
+/// with half of what a policy wants may be worse than none.
 pub(super) fn apply(
     overrides: &[PlacedOverride],
     physical: &Uid,
     kind: &GroupVersionKind,
     copy: &mut Value,
 ) -> Result<(), Refusal> {
+    let mut budget = PatchBudget::default();
     for one in overrides.iter().filter(|one| one.on.contains(physical)) {
         let before = object::metadata(copy).clone();
-        change(&one.change, kind, copy)
+        change(&one.change, kind, copy, &mut budget)
             .map_err(|error| Refusal::not_syncable(format!("the override of policy {}: {error}", one.policy.name)))?;
         let metadata = guarded(before, object::metadata(copy));
         copy["metadata"] = Value::Object(metadata);
@@ -29,7 +33,12 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn change(change: &Override, kind: &GroupVersionKind, copy: &mut Value) -> Result<(), String> {
+fn change(
+    change: &Override,
+    kind: &GroupVersionKind,
+    copy: &mut Value,
+    budget: &mut PatchBudget,
+) -> Result<(), String> {
     for (field, entries) in [("labels", &change.labels), ("annotations", &change.annotations)] {
         if !entries.is_empty() {
             let values = entries.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
@@ -45,9 +54,8 @@ fn change(change: &Override, kind: &GroupVersionKind, copy: &mut Value) -> Resul
     if change.patch.is_empty() {
         return Ok(());
     }
-    let patch: json_patch::Patch =
-        serde_json::from_value(Value::Array(change.patch.clone())).map_err(|error| error.to_string())?;
-    json_patch::patch(copy, &patch).map_err(|error| error.to_string())
+    *copy = apply_within(copy, &change.patch, budget).map_err(Misfit::into_text)?;
+    Ok(())
 }
 
 /// Of what the metadata has become, only labels and annotations count, and of these not our own.
@@ -175,6 +183,27 @@ mod tests {
         ] {
             assert_eq!(overridden(change.clone()).unwrap()["metadata"], deployment()["metadata"], "{change}");
         }
+    }
+
+    #[test]
+    fn patches_that_double_a_copy_are_refused_within_the_budget_of_the_api() {
+        let copy = |n: usize| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/annotations/x{n}")});
+        let add = json!({"op": "add", "path": "/metadata/annotations", "value": {}});
+        let patch: Vec<Value> = std::iter::once(add).chain((0..40).map(copy)).collect();
+        let error = overridden(json!({"patch": patch})).unwrap_err();
+        assert!(error.contains("exceeding the limit 3145728") || error.contains("too deep"), "{error}");
+    }
+
+    #[test]
+    fn the_patches_of_all_policies_share_one_budget() {
+        let policy = |name: &str| json!({"kind": "ClusterPlacementPolicy", "workspace": "root", "name": name});
+        let grow = json!({"patch": [{"op": "copy", "from": "/data", "path": "/more"}]});
+        let one = |name: &str| serde_json::from_value(json!({"policy": policy(name), "on": ["east"], "change": grow}));
+        let overrides: Vec<PlacedOverride> = ["a", "b", "c", "d"].map(|name| one(name).unwrap()).into();
+        let mut copy = json!({"metadata": {"name": "c"}, "data": {"k": "x".repeat(1 << 20)}});
+        let kind = GroupVersionKind::new("", "v1", "ConfigMap");
+        let refusal = apply(&overrides, &"east".parse().unwrap(), &kind, &mut copy).unwrap_err();
+        assert!(refusal.message.starts_with("the override of policy c: "), "{}", refusal.message);
     }
 
     #[test]

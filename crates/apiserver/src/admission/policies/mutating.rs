@@ -287,7 +287,9 @@ impl Mutation<'_> {
                 Ok(changed) => (changed, FieldValidation::Strict),
                 // A test that does not hold leaves the object as it is.
                 Err(Misfit::Test(_)) => return Ok(object.clone()),
-                Err(Misfit::Operation(why)) => return Err(Failed::Policy(format!("JSON Patch: {why}"))),
+                Err(Misfit::Operation(why) | Misfit::Budget(why)) => {
+                    return Err(Failed::Policy(format!("JSON Patch: {why}")));
+                }
             },
         };
         let read = reread(self.api, request, invocation, (object, changed), validation).await;

@@ -3,18 +3,13 @@
 //! Where it differs from RFC 6902: an operation without a value has `null`, which is the same as nothing; a replacement may
 //! replace nothing in an object; indices below zero count from the end.
 
-mod operation;
-
-use portolan_types::{Reason, Status};
+use portolan_types::{
+    Reason, Status,
+    json_patch::{MAX_OPERATIONS, apply_operations, too_many_operations, unfit},
+};
 use serde_json::Value;
 
-use self::operation::{Operation, Taken};
-use crate::decode::{self, MAX_DEPTH, MediaType, depth, go_word};
-
-/// Most operations of one patch, as upstream.
-const MAX_OPERATIONS: usize = 10_000;
-/// How often the real depth of a document is looked up, because operations might have made it too deep.
-const MAX_MEASURED: usize = 64;
+use crate::decode::{self, MediaType, go_word};
 
 /// Applies a JSON patch, all operations or none.
 ///
@@ -27,29 +22,10 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
     let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let patch = read_list(patch, "[]handlers.jsonPatchOp").map_err(in_operation).map_err(bad)?;
     if patch.len() > MAX_OPERATIONS {
-        return Err(Status::too_large(too_many(patch.len())));
+        return Err(Status::too_large(too_many_operations(patch.len())));
     }
     patch.iter().try_for_each(check_sent).map_err(bad)?;
-    let operations: Vec<Operation<'_>> = patch.iter().map(Operation::of).collect();
-    apply_all(doc.clone(), &operations).map_err(|_| unprocessable())
-}
-
-/// Why operations do not apply to a document, as upstream's library tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
-    /// A `test` does not hold.
-    Test(String),
-    /// One of them cannot be done.
-    Operation(String),
-}
-
-impl Misfit {
-    /// What is wrong.
-    pub fn into_text(self) -> String {
-        match self {
-            Self::Test(why) | Self::Operation(why) => why,
-        }
-    }
+    apply_operations(doc, &patch).map_err(|_| unprocessable())
 }
 
 /// The operations of a JSON patch that no client sent, such as a webhook's.
@@ -60,22 +36,6 @@ pub fn read_operations(patch: &[u8]) -> Result<Vec<Value>, String> {
     let operations = read_list(patch, "jsonpatch.Patch")?;
     operations.iter().try_for_each(|operation| check_object(operation, "jsonpatch.Operation"))?;
     Ok(operations)
-}
-
-/// Applies the operations of a JSON patch, all or none, and says why not.
-///
-/// # Errors
-/// As [`json_patch`].
-pub fn apply_operations(doc: &Value, operations: &[Value]) -> Result<Value, Misfit> {
-    if operations.len() > MAX_OPERATIONS {
-        return Err(Misfit::Operation(too_many(operations.len())));
-    }
-    let operations: Vec<Operation<'_>> = operations.iter().map(Operation::of).collect();
-    apply_all(doc.clone(), &operations)
-}
-
-fn too_many(operations: usize) -> String {
-    format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {operations}")
 }
 
 /// 422 as upstream has it for all that does not fit the object.
@@ -103,10 +63,6 @@ fn check_object(operation: &Value, go_type: &str) -> Result<(), String> {
     }
 }
 
-fn unfit(found: &Value, go_type: &str) -> String {
-    format!("json: cannot unmarshal {} into Go value of type {go_type}", go_word(found))
-}
-
 /// What a client sends is held to more than the library wants.
 fn check_sent(operation: &Value) -> Result<(), String> {
     check_object(operation, "handlers.jsonPatchOp")?;
@@ -116,33 +72,10 @@ fn check_sent(operation: &Value) -> Result<(), String> {
     Err(format!("json: cannot unmarshal {found} into Go struct field jsonPatchOp.{key} of type string"))
 }
 
-/// # Errors
-/// Why the first of them that does not apply does not.
-fn apply_all(mut doc: Value, operations: &[Operation<'_>]) -> Result<Value, Misfit> {
-    let mut taken = Taken::default();
-    // Without a bound, a few copies into their own leaves make a tree that no stack can walk.
-    let (mut at_most, mut measured) = (depth(&doc), 0);
-    let too_deep = || Misfit::Operation("the document becomes too deep".to_owned());
-    for operation in operations {
-        at_most = at_most.max(operation.reach(at_most));
-        if at_most > 2 * MAX_DEPTH {
-            return Err(too_deep());
-        }
-        operation.apply(&mut doc, &mut taken)?;
-        if at_most > MAX_DEPTH {
-            // The bound is a guess; the tree is not deeper than twice as much, and can be walked.
-            (at_most, measured) = (depth(&doc), measured + 1);
-            if at_most > MAX_DEPTH || measured > MAX_MEASURED {
-                return Err(too_deep());
-            }
-        }
-    }
-    Ok(doc)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan_types::json_patch::Misfit;
     use serde_json::json;
 
     #[test]

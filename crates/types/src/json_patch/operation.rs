@@ -1,35 +1,9 @@
 //! One operation of a JSON patch: what it does, and upstream's words for why it cannot.
 
-use portolan_types::object::Object;
 use serde_json::Value;
 
-use super::{Misfit, unfit};
-use crate::decode::depth;
-
-/// Most bytes of JSON that all `copy` operations of one patch may add, as upstream.
-const MAX_COPIED: usize = 3 * 1024 * 1024;
-
-/// Most elements that all operations of one patch may move, to make room in lists or to close gaps: half a second of work.
-/// Upstream has no such bound.
-const MAX_MOVED: usize = 100_000_000;
-
-/// What the operations of one patch have taken so far.
-#[derive(Default)]
-pub(super) struct Taken {
-    copied: usize,
-    moved: usize,
-}
-
-impl Taken {
-    /// Counts the elements of a list behind a place at which one comes or goes, before they are moved.
-    fn moves(&mut self, elements: usize) -> Result<(), String> {
-        self.moved = self.moved.saturating_add(elements);
-        match self.moved > MAX_MOVED {
-            true => Err(format!("the patch moves more than {MAX_MOVED} elements of lists")),
-            false => Ok(()),
-        }
-    }
-}
+use super::{Misfit, PatchBudget, depth, json_len, unfit};
+use crate::object::Object;
 
 const MISSING: &str = "missing value";
 
@@ -67,33 +41,33 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Does it; `taken` counts for the whole patch.
+    /// Does it; `budget` counts for the whole patch.
     ///
     /// # Errors
     /// When it cannot be done. The document may have lost what was to be moved then.
-    pub(super) fn apply(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), Misfit> {
+    pub(super) fn apply(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), Misfit> {
         let done = match self.name {
-            "add" => self.add(doc, taken),
-            "remove" => self.remove(doc, taken),
+            "add" => self.add(doc, budget),
+            "remove" => self.remove(doc, budget),
             "replace" => self.replace(doc),
-            "move" => self.move_value(doc, taken),
-            "copy" => self.copy(doc, taken),
+            "move" => self.move_value(doc, budget),
+            "copy" => self.copy(doc, budget),
             "test" => return self.test(doc),
             other => Err(format!("Unexpected kind: {other}")),
         };
-        done.map_err(Misfit::Operation)
+        done.map_err(|why| if budget.is_exceeded { Misfit::Budget(why) } else { Misfit::Operation(why) })
     }
 
-    fn add(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
+    fn add(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         let path = self.path_or(MISSING)?;
         let place = Place::find(doc, path).ok_or_else(|| missing_path("add", &format!("\"{path}\"")))?;
-        place.add(self.value.clone(), taken).map_err(|why| format!("error in add for path: '{path}': {why}"))
+        place.add(self.value.clone(), budget).map_err(|why| format!("error in add for path: '{path}': {why}"))
     }
 
-    fn remove(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
+    fn remove(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         let path = self.path_or(MISSING)?;
         let place = Place::find(doc, path).ok_or_else(|| missing_path("remove", &format!("\"{path}\"")))?;
-        place.remove(taken).map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+        place.remove(budget).map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
     }
 
     fn replace(&self, doc: &mut Value) -> Result<(), String> {
@@ -110,31 +84,25 @@ impl<'a> Operation<'a> {
         replaced.map_err(|_| format!("replace operation does not apply: doc is missing key: {path}: {MISSING}"))
     }
 
-    fn move_value(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
+    fn move_value(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         let from = self.from()?;
         let place = self.origin(doc, from)?;
         let key = place.key().to_owned();
-        let moved = place.remove(taken).map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        let moved = place.remove(budget).map_err(|why| format!("error in move for path: '{key}': {why}"))?;
         let path = self.path()?;
         let place = self.destination(doc, path)?;
-        place.add(moved, taken).map_err(|why| format!("error in move for path: '{path}': {why}"))
+        place.add(moved, budget).map_err(|why| format!("error in move for path: '{path}': {why}"))
     }
 
-    fn copy(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
+    fn copy(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         let from = self.from()?;
         let place = self.origin(doc, from)?;
         let original = place.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
         // Counted before it is made: what is too much is never there.
-        taken.copied += json_len(original);
-        let copied = taken.copied;
-        if copied > MAX_COPIED {
-            return Err(format!(
-                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
-            ));
-        }
+        budget.take_copied(json_len(original))?;
         let copy = original.clone();
         let place = self.destination(doc, self.path_or(MISSING)?)?;
-        place.add(copy, taken).map_err(|why| format!("error while adding value during copy: {why}"))
+        place.add(copy, budget).map_err(|why| format!("error while adding value during copy: {why}"))
     }
 
     fn test(&self, doc: &mut Value) -> Result<(), Misfit> {
@@ -227,7 +195,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    fn add(self, value: Value, taken: &mut Taken) -> Result<(), String> {
+    fn add(self, value: Value, budget: &mut PatchBudget) -> Result<(), String> {
         match self {
             Self::Field(fields, key) => drop(fields.insert(key, value)),
             Self::Element(list, key) if key == "-" => list.push(value),
@@ -235,7 +203,7 @@ impl<'d> Place<'d> {
                 let at = number(&key).map_err(|why| format!("value was not a proper array index: '{key}': {why}"))?;
                 // From the end it counts from behind the last element.
                 let at = within(at, list.len() + 1)?;
-                taken.moves(list.len() - at)?;
+                budget.take_moved(list.len() - at)?;
                 list.insert(at, value);
             }
         }
@@ -253,14 +221,14 @@ impl<'d> Place<'d> {
         Ok(())
     }
 
-    fn remove(self, taken: &mut Taken) -> Result<Value, String> {
+    fn remove(self, budget: &mut PatchBudget) -> Result<Value, String> {
         match self {
             Self::Field(fields, key) => {
                 fields.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}"))
             }
             Self::Element(list, key) => {
                 let at = present(&key, list.len())?;
-                taken.moves(list.len() - at)?;
+                budget.take_moved(list.len() - at)?;
                 Ok(list.remove(at))
             }
         }
@@ -292,21 +260,4 @@ fn number(key: &str) -> Result<i64, String> {
         };
         format!("strconv.Atoi: parsing {key:?}: {why}")
     })
-}
-
-/// Number of bytes of a value as JSON.
-fn json_len(value: &Value) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).expect("counting bytes cannot fail");
-    count.0
 }
