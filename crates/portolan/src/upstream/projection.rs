@@ -1,7 +1,7 @@
 //! Objects that physical clusters made, shown above as ordinary stored objects.
 
 use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Transaction, Write};
-use portolan_syncer::project::{Gone, controller_resource, merge_gone, merge_put};
+use portolan_syncer::project::{Gone, controller_resource, merge_gone, merge_put, translate_own_uid};
 use portolan_types::{
     GroupResource, ObjectKey, Record, Uid, annotations, object,
     placement::PlacementRecord,
@@ -102,6 +102,7 @@ fn create(upstream: &StoreUpstream, key: ObjectKey, mut wanted: Value) -> Write 
     metadata.insert("uid".into(), seams.uid().as_str().into());
     metadata.entry("creationTimestamp").or_insert_with(|| seams.now_text().into());
     metadata.insert("generation".into(), 1.into());
+    translate_own_uid(&mut wanted);
     Write { key, expect: Expect::Absent, record: Some(Record::of(&wanted)) }
 }
 

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use super::StoreUpstream;
 
+mod projected_kinds;
+
 fn uid(text: &str) -> Uid {
     text.parse().unwrap()
 }

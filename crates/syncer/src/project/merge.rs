@@ -6,7 +6,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::{claims, write_sources};
+use super::{claims, jobs::translate_own_uid, write_sources};
 
 /// What becomes of a projected object when it is gone on one physical cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +61,7 @@ pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
     if is_shared {
         unite(existing, old, new, &mut put);
     }
+    translate_own_uid(&mut put);
     Some(put)
 }
 

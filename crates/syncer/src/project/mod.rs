@@ -5,6 +5,7 @@
 
 mod claims;
 mod events;
+mod jobs;
 mod merge;
 mod orphans;
 mod replica_sets;
@@ -23,6 +24,7 @@ use serde_json::{Map, Value, json};
 pub use claims::{is_next_to_show, mark_used};
 pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
+pub use jobs::translate_own_uid;
 pub use orphans::orphan;
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
@@ -123,6 +125,9 @@ fn shown_metadata(
     }
     let mut metadata = json!({
         "name": shown_name(downstream, owner, origin),
+    if let Some(owner) = owner {
+        jobs::translate_owner_uid(&mut labels, owner.object);
+    }
         "namespace": namespace,
         "labels": labels,
         "annotations": kept(downstream, "annotations"),

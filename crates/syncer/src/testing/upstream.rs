@@ -272,6 +272,7 @@ impl MemoryUpstream {
                 inner.uids += 1;
                 let uid = format!("up-{}", inner.uids);
                 object::metadata_mut(&mut object).insert("uid".into(), json!(uid));
+                project::translate_own_uid(&mut object);
             }
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
             if let Ok(kind) = GroupVersionKind::parse(&text("apiVersion"), &text("kind")) {
