@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 
 use crate::{
-    ApiServer, Body,
+    ApiServer, Body, FairShare,
     authn::{Identity, Peer},
     pipeline,
 };
@@ -21,13 +21,20 @@ use crate::{
 pub struct InProcess {
     server: Arc<ApiServer>,
     identity: Arc<Identity>,
+    share: Option<FairShare>,
 }
 
 impl InProcess {
     pub(crate) fn new(server: Arc<ApiServer>, identity: Identity) -> Self {
         let groups = crate::authn::with_authenticated(identity.user.groups.clone());
         let user = portolan_machinery::rbac::User { groups, ..identity.user };
-        Self { server, identity: Arc::new(Identity { user, ..identity }) }
+        Self { server, identity: Arc::new(Identity { user, ..identity }), share: None }
+    }
+
+    /// Returns the same end, whose requests are worked on in the time slices of a tenant.
+    #[must_use]
+    pub fn charged_to(self, share: FairShare) -> Self {
+        Self { share: Some(share), ..self }
     }
 }
 
@@ -46,6 +53,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (server, peer) = (self.server.clone(), Peer::InProcess(self.identity.clone()));
-        Box::pin(async move { Ok(pipeline::answer(server, peer, request).await) })
+        let Some(share) = self.share.clone() else {
+            return Box::pin(async move { Ok(pipeline::answer(server, peer, request).await) });
+        };
+        let answer = share.run(async move { pipeline::answer(server, peer, request).await });
+        Box::pin(async move { Ok(answer.await.map(|body| share.stream(body))) })
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     directory::{IdAllocator, found_root},
     handlers::Failing,
     kinds::Catalog,
-    limits::Admittance,
+    limits::{Admittance, FairShare},
     measured::measured,
     metrics::Metrics,
     pki::Pki,
@@ -201,6 +201,13 @@ impl ApiServer {
     /// The server without a socket, for an identity that is good in one logical cluster only.
     pub fn service_in(self: &Arc<Self>, user: User, home: LogicalClusterId) -> InProcess {
         InProcess::new(self.clone(), Identity::local(user, home))
+    }
+
+    /// Returns the share of the processors of the tenant that a logical cluster belongs to, for work in the name of `user` that no
+    /// request brings.
+    pub fn fair_share(&self, cluster: LogicalClusterId, user: &str) -> FairShare {
+        let tenant = self.directory.by_id(cluster).map_or(cluster, |cluster| self.directory.tenant(&cluster));
+        self.admittance.share(tenant, user)
     }
 
     /// Ends watches and background work; requests under way finish.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use expiry::Expiry;
 pub use plane::{Found, Plane, PlaneError};
-pub use runtime::{Controller, LoopMetrics, Loops, Outcome};
+pub use runtime::{Controller, LoopMetrics, Loops, Outcome, TaskWrapper};
 
 /// The loops that every API server needs; that of workspaces needs their directory and is added apart.
 ///

@@ -4,6 +4,7 @@ mod charge;
 mod fair;
 mod places;
 mod processor;
+mod share;
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -135,6 +136,14 @@ impl Admittance {
     /// In whose time slices a connection is worked on that has just been made.
     pub(crate) fn task_flow(&self) -> TaskFlow {
         TaskFlow::of_nobody(self.processor.clone())
+    }
+
+    /// Returns the share of a tenant for work in the name of `user`.
+    pub(crate) fn share(&self, tenant: LogicalClusterId, user: &str) -> FairShare {
+        let mut hasher = DefaultHasher::new();
+        user.hash(&mut hasher);
+        let flow = Flow { cluster: tenant, user: hasher.finish() };
+        FairShare::new(TaskFlow::fixed(self.processor.clone(), flow))
     }
 
     /// As [`Self::task_flow`], where there is one slice at once.

@@ -192,6 +192,8 @@ struct Inner {
     slice: Mutex<Option<(Flow, Instant)>>,
     /// The connection that a request has come over, whose bytes are sent for it.
     connection: Option<TaskFlow>,
+    /// Whether the flow stays, also while requests of others are worked on.
+    is_fixed: bool,
 }
 
 tokio::task_local! {
@@ -210,12 +212,22 @@ impl TaskFlow {
         Self::new(processor, Flow { cluster: LogicalClusterId::SYSTEM, user }, None)
     }
 
+    /// Returns one whose slices are always charged to `flow`.
+    pub(super) fn fixed(processor: Arc<Processor>, flow: Flow) -> Self {
+        let (flow, slice) = (Mutex::new(flow), Mutex::new(None));
+        Self(Arc::new(Inner { processor, flow, slice, connection: None, is_fixed: true }))
+    }
+
     fn new(processor: Arc<Processor>, flow: Flow, connection: Option<Self>) -> Self {
-        Self(Arc::new(Inner { processor, flow: Mutex::new(flow), slice: Mutex::new(None), connection }))
+        let (flow, slice) = (Mutex::new(flow), Mutex::new(None));
+        Self(Arc::new(Inner { processor, flow, slice, connection, is_fixed: false }))
     }
 
     /// That of what came over this connection and is worked on apart from it.
-    fn apart(&self) -> Self {
+    pub(super) fn apart(&self) -> Self {
+        if self.0.is_fixed {
+            return Self::fixed(self.0.processor.clone(), self.flow());
+        }
         Self::new(self.0.processor.clone(), self.flow(), Some(self.clone()))
     }
 
@@ -224,6 +236,9 @@ impl TaskFlow {
     }
 
     fn set(&self, flow: Flow) {
+        if self.0.is_fixed {
+            return;
+        }
         *self.0.flow.lock() = flow;
         if let Some(connection) = &self.0.connection {
             connection.set(flow);
@@ -244,10 +259,12 @@ impl TaskFlow {
 
     /// Work that is done in slices.
     pub(crate) fn work<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        Dispatched {
-            work: Box::pin(TASK_FLOW.scope(self.clone(), work)),
-            dispatch: Dispatch { task_flow: self.clone(), waits: None },
-        }
+        Dispatched { work: Box::pin(TASK_FLOW.scope(self.clone(), work)), dispatch: self.dispatch() }
+    }
+
+    /// Returns the way of one piece of work to its slices.
+    pub(super) fn dispatch(&self) -> Dispatch {
+        Dispatch { task_flow: self.clone(), waits: None }
     }
 }
 
@@ -282,7 +299,7 @@ where
 }
 
 /// How one piece of work comes to its slices.
-struct Dispatch {
+pub(super) struct Dispatch {
     task_flow: TaskFlow,
     /// The number in line, or out of it with a slice, and the line.
     waits: Option<(u64, Flow)>,
@@ -290,7 +307,11 @@ struct Dispatch {
 
 impl Dispatch {
     /// Does a part of the work in a slice, when there is one for it.
-    fn poll<T>(&mut self, context: &mut Context<'_>, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pub(super) fn poll<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         let _slice = ready!(self.wait(context));
         work(context)
     }
@@ -581,6 +602,24 @@ mod tests {
         let state = processor.0.lock();
         let had = |flow: Flow| state.tenants.lines[&flow.cluster].0;
         assert!(had(nobody) > Duration::ZERO && had(nobody) == had(somebody) && had(other) == Duration::ZERO);
+    }
+
+    #[test]
+    fn work_of_a_fixed_flow_is_charged_to_it_whatever_requests_it_serves() {
+        let processor = Processor::new(1);
+        let (owner, asking, other) = (flow(1, 1), flow(2, 1), flow(3, 1));
+        let mut waits = pin!(task_flow(&processor, 3).work(future::ready(3)));
+        let mut work = pin!(TaskFlow::fixed(processor.clone(), owner).work(future::poll_fn(|_| {
+            belongs_to(asking);
+            let spawned = in_own_slices(future::ready(()));
+            assert!(poll(pin!(spawned), &Arc::default()).is_pending(), "its slices are of the same flow");
+            assert!(poll(waits.as_mut(), &Arc::default()).is_pending());
+            Poll::Ready(())
+        })));
+        assert_eq!(poll(work.as_mut(), &Arc::default()), Poll::Ready(()));
+        let state = processor.0.lock();
+        let had = |flow: Flow| state.tenants.lines.get(&flow.cluster).map(|line| line.0);
+        assert!(had(owner) > Some(Duration::ZERO) && had(asking).is_none() && had(other) == Some(Duration::ZERO));
     }
 
     #[test]

@@ -8,12 +8,12 @@ mod run;
 
 pub use metrics::LoopMetrics;
 pub use portolan_types::work::Outcome;
-pub use run::Loops;
+pub use run::{Loops, TaskWrapper};
 
 use std::{fmt, time::Duration};
 
 use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, work::WorkKey};
+use portolan_types::{BoxFuture, GroupResource, ResourceVersion, work::WorkKey};
 
 use crate::PlaneError;
 
@@ -40,6 +40,12 @@ pub trait Controller: Send + Sync + 'static {
     fn linger(&self, _: &Event, _: &Self::Key) -> Duration {
         Duration::ZERO
     }
+
+    /// All objects of one of its resources come next, each as a `Created` event: at the start, and again when a watch broke.
+    fn listing(&self) {}
+
+    /// All objects of one of its resources have come, as of this revision.
+    fn listed(&self, _: ResourceVersion) {}
 
     /// Brings one key from what is to what should be. Each step is safe to repeat. A look at many objects takes a share of them and
     /// comes again at once for the next: others wait for as long as it takes.

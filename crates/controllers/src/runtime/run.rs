@@ -11,17 +11,28 @@ use tracing::debug;
 use super::{Controller, census::Census, defined::Feeds, feed::Fed};
 use crate::Plane;
 
+/// Wraps each task of [`Loops`], such as to poll it in the time slices of a tenant.
+pub type TaskWrapper = Arc<dyn Fn(BoxFuture<'static, ()>) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// Loops over the objects of one plane. They share its watches: each resource is listed and watched once for all of them, so
 /// that a write wakes one task however many loops there are.
 pub struct Loops {
     plane: Arc<Plane>,
     loops: Vec<Arc<dyn Runs>>,
+    wrapper: TaskWrapper,
 }
 
 impl Loops {
     /// None yet.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Self { plane, loops: Vec::new() }
+        Self { plane, loops: Vec::new(), wrapper: Arc::new(|task| task) }
+    }
+
+    /// Runs each task, of workers and of feeds, as `wrapper` returns it.
+    #[must_use]
+    pub fn wrapped(mut self, wrapper: TaskWrapper) -> Self {
+        self.wrapper = wrapper;
+        self
     }
 
     /// The plane that they are about.
@@ -56,9 +67,9 @@ impl Loops {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut workers = JoinSet::new();
         let interested = self.loops.iter().filter(|own| own.follows_defined()).map(|own| own.clone() as _).collect();
-        let mut feeds = Feeds::new(self.plane.store().clone(), self.by_resource(), interested);
+        let mut feeds = Feeds::new(self.plane.store().clone(), self.by_resource(), interested, self.wrapper.clone());
         for own in &self.loops {
-            (0..own.workers()).for_each(|_| drop(workers.spawn(own.clone().work())));
+            (0..own.workers()).for_each(|_| drop(workers.spawn((self.wrapper)(own.clone().work()))));
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
@@ -158,6 +169,14 @@ impl<C: Controller> Fed for Loop<C> {
                 linger => self.queue.add_after(key, linger),
             }
         }
+    }
+
+    fn listing(&self) {
+        self.controller.listing();
+    }
+
+    fn listed(&self, revision: ResourceVersion) {
+        self.controller.listed(revision);
     }
 
     fn lost(&self, key: &ObjectKey) {
