@@ -2,14 +2,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_apiserver::{ApiServer, ApiServerConfig, hooks::PodStreams};
-use portolan_controllers::Plane;
+use portolan_apiserver::{ApiServer, ApiServerConfig, FairShare, InProcess, User, hooks::PodStreams};
+use portolan_controllers::{Loops, Plane};
 use portolan_machinery::kinds::KindTable;
+use portolan_store::{DynStore, HistoryBounds, HistoryMetrics, keep_history};
 use portolan_types::Seams;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{kubelet::Kubelet, logs::CannedLogs, network, nodes, storage, workloads};
+use crate::{
+    autoscaling::Autoscaling,
+    disruption::Disruption,
+    endpoints::Endpoints,
+    index::{NodeFeed, PodFeed, PodIndex},
+    kubelet::Kubelet,
+    logs::CannedLogs,
+    network, nodes, storage, workloads,
+};
 
 /// What a simulated cluster is made of.
 #[derive(Clone)]
@@ -26,7 +35,12 @@ pub struct SimulationConfig {
     pub job_run: Duration,
     /// Answers streams of its pods; canned logs when nothing is said.
     pub streams: Arc<dyn PodStreams>,
+    /// Time slices in which all of it is worked on; `None` works as it comes.
+    pub share: Option<FairShare>,
 }
+
+/// History that a simulated cluster keeps: enough for a syncer to resume its watches.
+const HISTORY: HistoryBounds = HistoryBounds { time: Duration::from_secs(60), revisions: 50_000 };
 
 impl SimulationConfig {
     /// Two nodes that are quick.
@@ -38,6 +52,7 @@ impl SimulationConfig {
             pod_stop: Duration::from_millis(100),
             job_run: Duration::from_millis(300),
             streams: Arc::new(CannedLogs),
+            share: None,
         }
     }
 }
@@ -51,11 +66,15 @@ pub enum StartError {
     /// Its first objects could not be written.
     #[error("the nodes of the simulated cluster could not be made")]
     Nodes(#[from] portolan_controllers::PlaneError),
+    /// Its metrics could not be registered.
+    #[error("the metrics of the simulated cluster could not be made")]
+    Metrics(#[from] prometheus::Error),
 }
 
 /// A running simulated cluster. Its loops end after the token it was started with, or when it is dropped.
 pub struct SimulatedCluster {
     api: Arc<ApiServer>,
+    share: Option<FairShare>,
     _tasks: JoinSet<()>,
 }
 
@@ -69,24 +88,60 @@ impl SimulatedCluster {
         seams: Seams,
         shutdown: &CancellationToken,
     ) -> Result<Self, StartError> {
-        let store = portolan_store::memory();
+        Self::start_on(portolan_store::memory(), config, seams, shutdown).await
+    }
+
+    /// Starts one on an empty store, which nobody else writes to.
+    ///
+    /// # Errors
+    /// Those of [`Self::start`].
+    pub async fn start_on(
+        store: DynStore,
+        config: SimulationConfig,
+        seams: Seams,
+        shutdown: &CancellationToken,
+    ) -> Result<Self, StartError> {
         let mut config_of_api =
             ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
         config_of_api.hooks.streams = config.streams.clone();
         let api = ApiServer::new(store.clone(), config_of_api).await?;
-        let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams).with_kinds(api.kinds()));
+        let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams).with_kinds(api.kinds()));
         nodes::create(&plane, &config).await?;
         storage::create_classes(&plane).await?;
-        let loops = network::add(workloads::add(portolan_controllers::common(&plane, &api.pki().ca)))
-            .with(Kubelet::new(plane.clone(), config))
-            .with(storage::Binder::new(plane));
+        let history = HistoryMetrics::register(api.registry())?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(loops.run(shutdown.clone()));
-        Ok(Self { api, _tasks: tasks })
+        let share = config.share.clone();
+        tasks.spawn(loops(&plane, &api, config).run(shutdown.clone()));
+        tasks.spawn(async move { match keep_history(store, HISTORY, history).await {} });
+        Ok(Self { api, share, _tasks: tasks })
+    }
+
+    /// A client's end of its API, in the time slices of the cluster.
+    pub fn service_as(&self, user: User) -> InProcess {
+        let service = self.api.service_as(user);
+        match &self.share {
+            Some(share) => service.charged_to(share.clone()),
+            None => service,
+        }
     }
 
     /// Its API, reached without a socket.
     pub fn api(&self) -> &Arc<ApiServer> {
         &self.api
+    }
+}
+
+/// All loops: first those that keep the index, so that the others find in it what an event says.
+fn loops(plane: &Arc<Plane>, api: &ApiServer, config: SimulationConfig) -> Loops {
+    let pods = Arc::new(PodIndex::default());
+    let loops = portolan_controllers::common(plane, &api.pki().ca);
+    let loops = loops.with(PodFeed(pods.clone())).with(NodeFeed(pods.clone()));
+    let loops = network::add(workloads::add(loops, &pods)).with(Endpoints::new(plane.clone(), pods.clone()));
+    let loops = loops.with(Disruption::new(plane.clone(), pods.clone())).with(Autoscaling { plane: plane.clone() });
+    let share = config.share.clone();
+    let loops = loops.with(storage::Binder::new(plane.clone())).with(Kubelet::new(plane.clone(), pods, config));
+    match share {
+        Some(share) => loops.wrapped(Arc::new(move |task| Box::pin(share.run(task)))),
+        None => loops,
     }
 }

@@ -3,8 +3,13 @@
 //!
 //! Nothing outside this crate knows whether a physical cluster is simulated: it is reached through the same kube client.
 
+mod autoscaling;
 mod cluster;
+mod disruption;
+mod endpoints;
+mod events;
 mod fields;
+mod index;
 mod kubelet;
 mod logs;
 mod network;

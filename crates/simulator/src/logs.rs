@@ -38,8 +38,9 @@ fn log(request: &PodStreamRequest) -> Result<Response<Body>, Status> {
 /// A few lines of one container; the first one when none is named.
 fn lines(pod: &Value, container: Option<&str>) -> Result<String, Status> {
     let name = object::name(pod);
-    let containers = list(pod, "/status/containerStatuses");
-    let found = containers.iter().find(|c| container.is_none_or(|wanted| text(c, "/name") == wanted));
+    let mut containers =
+        list(pod, "/status/containerStatuses").iter().chain(list(pod, "/status/initContainerStatuses"));
+    let found = containers.find(|c| container.is_none_or(|wanted| text(c, "/name") == wanted));
     let Some(status) = found else {
         let what = container.unwrap_or_default();
         return Err(Status::bad_request(format!("container {what} is not valid for pod {name}")));

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
 use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
-use portolan_store::{Event, RangeScope};
+use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fields::text;
 
@@ -36,23 +36,22 @@ impl Binder {
         Self { plane, volumes }
     }
 
-    /// Their reclaim policy is `Delete`.
-    async fn delete_volume(&self, claim: &ObjectKey) -> Result<Outcome, PlaneError> {
-        let namespace = claim.namespace().map_or("", |namespace| namespace.as_str());
-        let is_its = |volume: &Value| {
-            text(volume, "/spec/claimRef/name") == claim.name.as_str()
-                && text(volume, "/spec/claimRef/namespace") == namespace
-        };
-        let all = self.plane.list(RangeScope::Cluster(claim.cluster, self.volumes.group_resource())).await?;
-        for volume in all.iter().filter(|volume| is_its(&volume.object)) {
-            self.plane.delete(self.volumes, &volume.key, &DeleteOptions::default()).await?;
-        }
+    /// Deletes the volume of a claim that is gone: its reclaim policy is `Delete`.
+    async fn delete_volume(&self, cluster: LogicalClusterId, uid: &str) -> Result<Outcome, PlaneError> {
+        let Ok(name) = volume_name(uid).parse() else { return Ok(Outcome::Done) };
+        let key = ObjectKey::cluster_scoped(cluster, self.volumes.group_resource(), name);
+        self.plane.delete(self.volumes, &key, &DeleteOptions::default()).await?;
         Ok(Outcome::Done)
     }
 }
 
+fn volume_name(uid: &str) -> String {
+    format!("pvc-{uid}")
+}
+
 impl Controller for Binder {
-    type Key = ObjectKey;
+    /// A claim and its uid: the volume is named after that, also when the claim is gone.
+    type Key = (LogicalClusterId, (ObjectKey, String));
 
     fn name(&self) -> &'static str {
         "simulated-volumes"
@@ -62,18 +61,20 @@ impl Controller for Binder {
         vec![GroupResource::new("", "persistentvolumeclaims")]
     }
 
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        vec![event.key.clone()]
+    fn keys(&self, event: &Event) -> Vec<Self::Key> {
+        vec![(event.key.cluster, (event.key.clone(), event.record.header.uid.clone()))]
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, (cluster, (key, uid)): &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
-            let Some(claim) = self.plane.get(key).await? else { return self.delete_volume(key).await };
+            let claim = self.plane.get(key).await?;
+            let Some(claim) = claim.filter(|found| object::meta_text(&found.object, "uid") == uid) else {
+                return self.delete_volume(*cluster, uid).await;
+            };
             if object::is_deleting(&claim.object) || text(&claim.object, "/status/phase") == "Bound" {
                 return Ok(Outcome::Done);
             }
-            let uid = object::meta_text(&claim.object, "uid").to_owned();
-            let volume = format!("pvc-{uid}");
+            let volume = volume_name(uid);
             let asked =
                 claim.object.pointer("/spec/resources/requests/storage").cloned().unwrap_or_else(|| "1Gi".into());
             let modes = claim.object.pointer("/spec/accessModes").cloned().unwrap_or_else(|| json!(["ReadWriteOnce"]));

@@ -2,113 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
-use http::{Method, Request, header::CONTENT_TYPE};
-use http_body_util::{BodyExt as _, Full};
 use jiff::Timestamp;
-use portolan_apiserver::User;
-use portolan_simulator::{SimulatedCluster, SimulationConfig};
 use portolan_types::{Clock, Seams};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
+use support::{APPS, BATCH, CORE, Fixture, template, workload};
 
-/// Only a failing test waits this long.
-const PATIENCE: Duration = Duration::from_secs(20);
-const APPS: &str = "/apis/apps/v1/namespaces/default";
-const BATCH: &str = "/apis/batch/v1/namespaces/default";
 const REVISION: &str = "deployment.kubernetes.io/revision";
-const CORE: &str = "/api/v1/namespaces/default";
-
-struct Fixture(SimulatedCluster);
-
-impl Fixture {
-    async fn start() -> Self {
-        Self::start_at(Seams::system()).await
-    }
-
-    async fn start_at(seams: Seams) -> Self {
-        let quick = Duration::from_millis(100);
-        let config =
-            SimulationConfig { pod_start: quick, pod_stop: quick, job_run: quick, ..SimulationConfig::named("east") };
-        Self(SimulatedCluster::start(config, seams, &CancellationToken::new()).await.unwrap())
-    }
-
-    async fn send(&self, method: Method, path: &str, content: &str, body: Value) -> Value {
-        let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
-        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content);
-        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(&body).unwrap() };
-        let answer =
-            self.0.api().service_as(user).oneshot(request.body(Full::new(body.into())).unwrap()).await.unwrap();
-        serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
-    }
-
-    async fn text(&self, path: &str) -> String {
-        let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
-        let request = Request::builder().uri(path).body(Full::<bytes::Bytes>::default()).unwrap();
-        let answer = self.0.api().service_as(user).oneshot(request).await.unwrap();
-        String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        self.send(Method::GET, path, "application/json", Value::Null).await
-    }
-
-    async fn create(&self, path: &str, object: Value) -> Value {
-        let answer = self.send(Method::POST, path, "application/json", object).await;
-        assert_ne!(answer["status"], "Failure", "{answer}");
-        answer
-    }
-
-    async fn patch(&self, path: &str, patch: Value) {
-        let answer = self.send(Method::PATCH, path, "application/merge-patch+json", patch).await;
-        assert_ne!(answer["status"], "Failure", "{answer}");
-    }
-
-    async fn relabel(&self, path: &str, value: &str) {
-        self.patch(path, json!({"metadata": {"labels": {"touched": value}}})).await;
-    }
-
-    async fn delete(&self, path: &str, propagation: &str) {
-        self.send(Method::DELETE, path, "application/json", json!({"propagationPolicy": propagation})).await;
-    }
-
-    /// Reads `path` again and again until it is as wanted.
-    async fn until(&self, path: &str, test: impl Fn(&Value) -> bool) -> Value {
-        let looking = async {
-            loop {
-                let found = self.get(path).await;
-                if test(&found) {
-                    return found;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        match tokio::time::timeout(PATIENCE, looking).await {
-            Ok(found) => found,
-            Err(_) => panic!("{path}: {:#}", self.get(path).await),
-        }
-    }
-}
-
-fn template(image: &str, restart: &str) -> Value {
-    json!({
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"restartPolicy": restart, "containers": [{"name": "web", "image": image}]},
-    })
-}
-
-fn workload(kind: &str, replicas: i64) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template("web:1", "Always")},
-    })
-}
 
 fn count(list: &Value) -> usize {
     list["items"].as_array().map_or(0, Vec::len)
@@ -399,4 +305,120 @@ async fn a_service_gets_an_address_and_endpoints() {
     let expected = json!({"tier": "front", "kubernetes.io/service-name": "web",
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
     assert_eq!(labels, expected, "with those of the Service, as upstream");
+}
+
+#[tokio::test]
+async fn a_replication_controller_runs_its_pods() {
+    let f = Fixture::start().await;
+    let controller = json!({
+        "apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "selector": {"app": "web"}, "template": template("web:1", "Always")},
+    });
+    f.create(&format!("{CORE}/replicationcontrollers"), controller).await;
+    let path = &format!("{CORE}/replicationcontrollers/web");
+    let seen = |c: &Value| c["status"]["observedGeneration"] == c["metadata"]["generation"];
+    f.until(path, |c| seen(c) && c["status"]["readyReplicas"] == 2 && c["status"]["availableReplicas"] == 2).await;
+    f.patch(path, json!({"spec": {"replicas": 0}})).await;
+    f.until(&format!("{CORE}/pods"), |pods| count(pods) == 0).await;
+}
+
+#[tokio::test]
+async fn a_suspended_job_may_still_be_changed_and_starts_when_it_is_resumed() {
+    let f = Fixture::start().await;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "queued"},
+        "spec": {"suspend": true, "template": template("web:1", "Never")},
+    });
+    f.create(&format!("{BATCH}/jobs"), job).await;
+    let path = &format!("{BATCH}/jobs/queued");
+    let suspended = |job: &Value| job["status"]["conditions"][0]["reason"] == "JobSuspended";
+    let queued = f.until(path, suspended).await;
+    assert_eq!(queued["status"].get("startTime"), None, "{queued}");
+    // What queues do when they start it: they also say where it runs.
+    let start = json!({"spec": {"suspend": false, "template": {"metadata": {"labels": {"x": "y"}}}}});
+    f.patch(path, start).await;
+    let done =
+        f.until(path, |job| job["status"]["succeeded"] == 1 && job["status"]["completionTime"].is_string()).await;
+    assert!(done["status"]["startTime"].is_string(), "{done}");
+    let reasons: Vec<_> =
+        done["status"]["conditions"].as_array().unwrap().iter().map(|own| own["reason"].clone()).collect();
+    assert!(reasons.contains(&json!("JobResumed")), "{reasons:?}");
+}
+
+#[tokio::test]
+async fn an_indexed_job_completes_each_index_once() {
+    let f = Fixture::start().await;
+    let spec = json!({"completions": 3, "parallelism": 2, "completionMode": "Indexed", "template": template("web:1", "Never")});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "shards"}, "spec": spec});
+    f.create(&format!("{BATCH}/jobs"), job).await;
+    f.until(&format!("{BATCH}/jobs/shards"), |job| job["status"]["completedIndexes"] == "0-2").await;
+    let pods = f.get(&format!("{CORE}/pods")).await;
+    let index = |pod: &Value| pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"].clone();
+    let mut indexes: Vec<_> = pods["items"].as_array().unwrap().iter().map(|pod| index(pod).to_string()).collect();
+    indexes.sort();
+    assert_eq!(indexes, ["\"0\"", "\"1\"", "\"2\""]);
+}
+
+#[tokio::test]
+async fn slices_are_named_as_kubernetes_names_them() {
+    let (one, other) = (Fixture::start().await, Fixture::start().await);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    });
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let mut names = BTreeSet::new();
+    for f in [&one, &other] {
+        f.create(&format!("{CORE}/services"), service.clone()).await;
+        let slice = f.until(slices, |list| count(list) == 1).await["items"][0]["metadata"].clone();
+        let name = slice["name"].as_str().unwrap();
+        assert_eq!((slice["generateName"].as_str(), name.len()), (Some("web-"), "web-x7k2p".len()), "{name}");
+        names.insert(name.to_owned());
+        f.delete(&format!("{slices}/{name}"), "Background").await;
+        f.until(slices, |list| {
+            list["items"].as_array().is_some_and(|all| all.iter().any(|s| s["metadata"]["uid"] != slice["uid"]))
+        })
+        .await;
+    }
+    assert_eq!(names.len(), 2, "no two clusters give a slice the same name");
+}
+
+#[tokio::test]
+async fn a_paused_deployment_keeps_its_template_and_is_scaled() {
+    let f = Fixture::start().await;
+    let web = &format!("{APPS}/deployments/web");
+    f.create(&format!("{APPS}/deployments"), workload("Deployment", 2)).await;
+    f.until(web, |d| d["status"]["readyReplicas"] == 2).await;
+    let image = json!([{"name": "web", "image": "web:2"}]);
+    f.patch(web, json!({"spec": {"paused": true, "replicas": 3, "template": {"spec": {"containers": image}}}})).await;
+    let paused = |d: &Value| {
+        let conditions = d["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|own| own["reason"] == "DeploymentPaused" && own["status"] == "Unknown")
+    };
+    let seen = |d: &Value| d["status"]["observedGeneration"] == d["metadata"]["generation"];
+    let scaled = f.until(web, |d| paused(d) && seen(d) && d["status"]["readyReplicas"] == 3).await;
+    assert_eq!(
+        (count(&f.get(&format!("{APPS}/replicasets")).await), &scaled["status"]["updatedReplicas"]),
+        (1, &json!(0))
+    );
+    f.patch(web, json!({"spec": {"paused": false}})).await;
+    f.until(web, |d| seen(d) && d["status"]["updatedReplicas"] == 3 && d["status"]["replicas"] == 3 && !paused(d))
+        .await;
+}
+
+#[tokio::test]
+async fn a_pod_is_available_once_it_has_been_ready_for_long_enough() {
+    let clock = Arc::new(Moved(Mutex::new("2026-01-01T00:00:00Z".parse().unwrap())));
+    let f = Fixture::start_at(Seams { clock: clock.clone(), ..Seams::system() }).await;
+    let mut slow = workload("Deployment", 1);
+    slow["spec"]["minReadySeconds"] = json!(10);
+    f.create(&format!("{APPS}/deployments"), slow).await;
+    let web = &format!("{APPS}/deployments/web");
+    let ready = f.until(web, |d| d["status"]["readyReplicas"] == 1).await;
+    assert_ne!(ready["status"]["availableReplicas"], 1, "{ready}");
+    *clock.0.lock().unwrap() = "2026-01-01T00:00:10Z".parse().unwrap();
+    let pods = f.get(&format!("{CORE}/pods")).await;
+    let pod = pods["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    f.relabel(&format!("{CORE}/pods/{pod}"), "now").await;
+    f.until(web, |d| d["status"]["availableReplicas"] == 1).await;
 }

@@ -1,6 +1,10 @@
 //! Objects that a workload made, and the pods it makes.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use portolan_controllers::{Plane, PlaneError, plane::Found};
 use portolan_machinery::{
@@ -8,22 +12,36 @@ use portolan_machinery::{
     lifecycle::{DeleteOptions, Propagation},
 };
 use portolan_store::{Event, RangeScope};
-use portolan_types::{GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, object};
+use portolan_types::{GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, note::Note, object};
 use serde_json::{Map, Value, json};
 
-use crate::fields::{controller_ref, is_true, text};
+use crate::{
+    events,
+    fields::{controller_ref, text},
+    index::{OwnedPods, PodIndex, PodNeeds, uid_of},
+};
+
+/// Pods made or deleted per look, so that a large workload does not starve others.
+pub(super) const STEP: usize = 100;
+/// Wait of a look at a workload for more events of its pods, per pod: one look then serves more of them.
+const LINGER_PER_POD: Duration = Duration::from_micros(50);
+/// Longest such wait.
+const MAX_LINGER: Duration = Duration::from_millis(200);
 
 /// One workload kind with the kind of what it makes.
 pub(super) struct Family {
     pub(super) plane: Arc<Plane>,
     pub(super) parent: &'static Kind,
     pub(super) child: &'static Kind,
+    pods: Arc<PodIndex>,
+    /// Parents whose template is kept as a revision: uid, generation and hash.
+    pub(super) revisions: Mutex<HashMap<ObjectKey, (String, i64, String)>>,
 }
 
 impl Family {
-    pub(super) fn new(plane: Arc<Plane>, parent: (&str, &str), child: (&str, &str)) -> Self {
+    pub(super) fn new(plane: Arc<Plane>, pods: Arc<PodIndex>, parent: (&str, &str), child: (&str, &str)) -> Self {
         let (parent, child) = (kind(&plane, parent), kind(&plane, child));
-        Self { plane, parent, child }
+        Self { plane, parent, child, pods, revisions: Mutex::default() }
     }
 
     /// Both kinds' events name the parent.
@@ -36,22 +54,84 @@ impl Family {
         if event.key.resource == self.parent.group_resource() {
             return vec![event.key.clone()];
         }
+        let owners = &event.record.header.owners;
+        if owners.is_empty() {
+            return Vec::new();
+        }
+        // The index knows the owners of pods; only the event of the last pod is read.
+        if let Some(owner) = owners.iter().find_map(|uid| self.pods.owner(uid)) {
+            return self.parent_key(&event.key, &owner.kind, &owner.name).into_iter().collect();
+        }
         let Ok(child) = event.record.to_value(event.revision) else { return Vec::new() };
-        self.parent_key(&event.key, &child).into_iter().collect()
+        let owner = object::controller_of(&child);
+        owner
+            .and_then(|owner| self.parent_key(&event.key, text(owner, "/kind"), text(owner, "/name")))
+            .into_iter()
+            .collect()
     }
 
-    fn parent_key(&self, child_key: &ObjectKey, child: &Value) -> Option<ObjectKey> {
-        let owner = object::controller_of(child)?;
-        let name: ObjectName = text(owner, "/name").parse().ok()?;
+    /// Returns the wait for more events of the pods of one workload, the longer the more pods it has.
+    pub(super) fn linger(&self, event: &Event) -> Duration {
+        let count = |uid: &String| self.pods.owned(uid, |owned| owned.pods().len());
+        let pods = event.record.header.owners.iter().map(count).max().unwrap_or(0);
+        LINGER_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MAX_LINGER)
+    }
+
+    fn parent_key(&self, child_key: &ObjectKey, kind: &str, name: &str) -> Option<ObjectKey> {
+        let name: ObjectName = name.parse().ok()?;
         let scope: Scope = child_key.scope.clone();
         let resource = self.parent.group_resource();
-        let same = text(owner, "/kind") == &*self.parent.gvk.kind;
+        let same = kind == &*self.parent.gvk.kind;
         same.then_some(ObjectKey { cluster: child_key.cluster, resource, scope, name })
     }
 
     /// The parent, unless it is gone or going.
     pub(super) async fn parent(&self, key: &ObjectKey) -> Result<Option<Found>, PlaneError> {
         Ok(self.plane.get(key).await?.filter(|found| !object::is_deleting(&found.object)))
+    }
+
+    /// Forgets a parent that is gone.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.revisions.lock().expect("no code panics under this lock").remove(key);
+    }
+
+    /// Reads what is known of the pods that the parent controls.
+    pub(super) fn pods<T>(&self, parent: &Found, read: impl FnOnce(&OwnedPods) -> T) -> T {
+        self.pods.owned(uid_of(&parent.object), read)
+    }
+
+    /// Returns the nodes that a pod accepts.
+    pub(super) fn eligible_nodes(&self, needs: &PodNeeds) -> Vec<String> {
+        self.pods.eligible_nodes(needs)
+    }
+
+    /// Makes a pod.
+    pub(super) async fn create_pod(&self, parent: &Found, pod: Value) -> Result<(), PlaneError> {
+        if let Some(made) = self.plane.create(self.child, parent.key.cluster, pod).await? {
+            self.pods.observe(&made.key, &made.object);
+        }
+        Ok(())
+    }
+
+    /// Deletes these pods.
+    pub(super) async fn delete_pods(&self, pods: Vec<(ObjectKey, String)>) -> Result<(), PlaneError> {
+        for (key, uid) in pods {
+            let options = DeleteOptions {
+                uid: Some(uid.clone()),
+                propagation: Some(Propagation::Background),
+                ..DeleteOptions::default()
+            };
+            match self.plane.delete(self.child, &key, &options).await {
+                // Another pod has its name.
+                Err(PlaneError::Refused(status)) if status.code() == 409 => {}
+                deleted => deleted?,
+            }
+            match self.plane.get(&key).await? {
+                Some(found) if uid_of(&found.object) == uid => self.pods.observe(&key, &found.object),
+                _ => self.pods.forget(&key, &uid),
+            }
+        }
+        Ok(())
     }
 
     /// All objects of the child kind that the parent controls, by name.
@@ -83,6 +163,18 @@ impl Family {
             ..DeleteOptions::default()
         };
         self.plane.delete(kind, &child.key, &options).await
+    }
+
+    /// Writes an Event about the parent: whether it is a warning, its reason and its message.
+    pub(super) async fn note(
+        &self,
+        parent: &Found,
+        component: &str,
+        (is_warning, reason, message): (bool, &str, &str),
+    ) -> Result<(), PlaneError> {
+        let name = reason.to_lowercase();
+        let note = Note { component, name: &name, is_warning, reason, message };
+        events::write(&self.plane, &parent.key, &parent.object, note).await
     }
 
     /// Writes `.status` of the parent when it differs.
@@ -129,16 +221,17 @@ pub(super) fn annotations_to_hand_on(owner: &Value) -> Map<String, Value> {
 /// Gives a pod a random name after its owner's.
 pub(super) fn generate_name(pod: &mut Value, owner: &Value, plane: &Plane) {
     let base = object::name(owner);
-    pod["metadata"]["generateName"] = format!("{base}-").into();
-    pod["metadata"]["name"] = format!("{}-{}", &base[..base.len().min(57)], plane.seams().name_suffix(5)).into();
+    let (prefix, name) = generated_name(base, plane);
+    pod["metadata"]["generateName"] = prefix.into();
+    pod["metadata"]["name"] = name.into();
 }
 
-/// A pod that runs or will: neither ended nor being deleted.
-pub(super) fn is_active(pod: &Value) -> bool {
-    !object::is_deleting(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
-}
-
-/// A pod that serves.
-pub(super) fn is_ready(pod: &Value) -> bool {
-    is_active(pod) && is_true(pod, "Ready")
+/// Returns `generateName` after an object's name, and a name made of it as the API server makes one.
+pub(crate) fn generated_name(base: &str, plane: &Plane) -> (String, String) {
+    /// Length of a name without its random part.
+    const MAX_BASE: usize = 58;
+    let prefix = format!("{base}-");
+    let cut: String = prefix.chars().take(MAX_BASE).collect();
+    let name = format!("{cut}{}", plane.seams().name_suffix(5));
+    (prefix, name)
 }

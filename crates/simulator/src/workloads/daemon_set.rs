@@ -1,34 +1,67 @@
 //! DaemonSet → one Pod per node.
 
+use std::{collections::HashSet, time::Duration};
+
 use portolan_controllers::{Outcome, PlaneError, plane::Found};
-use portolan_store::RangeScope;
-use portolan_types::{GroupResource, object};
+use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
     Workload,
-    children::{Family, generate_name, is_active, is_ready, pod_from},
+    children::{Family, STEP, generate_name, pod_from},
     revisions,
 };
-use crate::fields::text;
+use crate::{
+    fields::{int_or_percent, number, text},
+    index::{OwnedPods, PodFacts, PodNeeds},
+};
 
 const REVISION: &str = "controller-revision-hash";
 
 pub(super) struct DaemonSets;
 
-async fn nodes(family: &Family, set: &Found) -> Result<Vec<String>, PlaneError> {
-    let all = family.plane.list(RangeScope::Cluster(set.key.cluster, GroupResource::new("", "nodes"))).await?;
-    let selector = set.object.pointer("/spec/template/spec/nodeSelector").and_then(Value::as_object);
-    let fits =
-        |node: &Value| selector.into_iter().flatten().all(|(key, value)| object::label(node, key) == value.as_str());
-    Ok(all.iter().filter(|node| fits(&node.object)).map(|node| object::name(&node.object).to_owned()).collect())
-}
-
 async fn create(family: &Family, set: &Found, node: &str, revision: &str) -> Result<(), PlaneError> {
     let mut pod = pod_from(&set.object, &set.object["spec"]["template"], &[(REVISION, revision.to_owned())]);
     generate_name(&mut pod, &set.object, &family.plane);
     pod["spec"]["nodeName"] = node.into();
-    family.create(set, pod).await
+    family.create_pod(set, pod).await
+}
+
+/// Pods to delete: those on nodes that the set does not run on, and outdated ones, as many as may be unavailable.
+fn surplus(
+    set: &Value,
+    pods: &OwnedPods,
+    nodes: &HashSet<&str>,
+    revision: &str,
+) -> Vec<(portolan_types::ObjectKey, String)> {
+    let count = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+    let most = int_or_percent(set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable"), count, 1, true).max(1);
+    let rolls = text(set, "/spec/updateStrategy/type") != "OnDelete";
+    let unavailable = count - i64::try_from(pods.ready).unwrap_or(i64::MAX);
+    let mut room = usize::try_from(most - unavailable).unwrap_or(0);
+    let is_outdated = |pod: &PodFacts| rolls && pod.label(REVISION) != Some(revision);
+    let active = pods.pods().iter().filter(|(_, pod)| pod.is_active());
+    let goes = active.filter(|(_, pod)| {
+        if !nodes.contains(pod.node.as_str()) {
+            return true;
+        }
+        // One that does not serve costs nothing.
+        let goes = is_outdated(pod) && (!pod.is_ready || room > 0);
+        room -= usize::from(goes && pod.is_ready);
+        goes
+    });
+    goes.map(|(key, pod)| (key.clone(), pod.uid.clone())).take(STEP).collect()
+}
+
+fn status(set: &Value, pods: &OwnedPods, nodes: &HashSet<&str>, revision: &str, available: usize) -> Value {
+    let on_nodes = || pods.pods().values().filter(|pod| pod.is_active() && nodes.contains(pod.node.as_str()));
+    let updated = on_nodes().filter(|pod| pod.label(REVISION) == Some(revision)).count();
+    json!({
+        "observedGeneration": object::generation(set), "desiredNumberScheduled": nodes.len(),
+        "currentNumberScheduled": on_nodes().count(), "updatedNumberScheduled": updated, "numberReady": pods.ready,
+        "numberAvailable": available, "numberMisscheduled": pods.active() - on_nodes().count(),
+        "numberUnavailable": nodes.len().saturating_sub(available),
+    })
 }
 
 impl Workload for DaemonSets {
@@ -37,35 +70,28 @@ impl Workload for DaemonSets {
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
     async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
-        let pods = family.children(set).await?;
-        let nodes = nodes(family, set).await?;
         let revision = revisions::keep(family, set).await?;
-        let on = |pod: &Found, node: &str| text(&pod.object, "/spec/nodeName") == node;
-        for node in nodes.iter().filter(|node| !pods.iter().any(|pod| on(pod, node))) {
+        let nodes = family.eligible_nodes(&PodNeeds::of_daemon(&set.object["spec"]["template"]));
+        let names: HashSet<&str> = nodes.iter().map(String::as_str).collect();
+        let taken: HashSet<String> =
+            family.pods(set, |pods| pods.pods().values().map(|pod| pod.node.clone()).collect());
+        for node in nodes.iter().filter(|node| !taken.contains(*node)).take(STEP) {
             create(family, set, node, &revision).await?;
         }
-        let is_current = |pod: &Found| object::label(&pod.object, REVISION) == Some(revision.as_str());
-        let active: Vec<&Found> = pods.iter().filter(|pod| is_active(&pod.object)).collect();
-        let ready = active.iter().filter(|pod| is_ready(&pod.object)).count();
-        let rolling = text(&set.object, "/spec/updateStrategy/type") != "OnDelete";
-        // One at a time, and only while all others serve (maxUnavailable 1).
-        if rolling
-            && ready == nodes.len()
-            && let Some(pod) = active.iter().find(|pod| !is_current(pod))
-        {
-            family.delete(pod).await?;
-        }
-        for pod in active.iter().filter(|pod| !nodes.iter().any(|node| on(pod, node))) {
-            family.delete(pod).await?;
-        }
-        let updated = active.iter().filter(|pod| is_current(pod)).count();
-        let status = json!({
-            "observedGeneration": object::generation(&set.object), "desiredNumberScheduled": nodes.len(),
-            "currentNumberScheduled": active.len(), "updatedNumberScheduled": updated, "numberReady": ready,
-            "numberAvailable": ready, "numberMisscheduled": 0,
-            "numberUnavailable": nodes.len().saturating_sub(ready),
+        let ended: Vec<_> = family.pods(set, |pods| {
+            let ended = pods.pods().iter().filter(|(_, pod)| pod.has_ended() && !pod.is_deleting);
+            ended.map(|(key, pod)| (key.clone(), pod.uid.clone())).take(STEP).collect()
+        });
+        family.delete_pods(ended).await?;
+        let surplus = family.pods(set, |pods| surplus(&set.object, pods, &names, &revision));
+        family.delete_pods(surplus).await?;
+        let least = number(&set.object, "/spec/minReadySeconds").unwrap_or(0);
+        let now = family.plane.seams().clock.now();
+        let (status, next) = family.pods(set, |pods| {
+            let (available, next) = pods.available(least, now);
+            (status(&set.object, pods, &names, &revision, available), next)
         });
         family.write_status(&set.key, &status).await?;
-        Ok(Outcome::Done)
+        Ok(next.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
     }
 }

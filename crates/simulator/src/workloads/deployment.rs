@@ -12,7 +12,7 @@ use super::{
     children::{Family, annotations_to_hand_on},
     rollout::{Set, Strategy, next},
 };
-use crate::fields::{controller_ref, list, number, set_condition, short_hash};
+use crate::fields::{controller_ref, list, number, put_condition, set_condition, short_hash};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -120,15 +120,62 @@ fn revision_of(set: &Found) -> i64 {
     object::annotation(&set.object, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn status(deployment: &Value, new: &Found, all: &[Found], now: &str) -> Value {
+fn is_paused(deployment: &Value) -> bool {
+    deployment.pointer("/spec/paused").and_then(Value::as_bool) == Some(true)
+}
+
+/// Keeps a paused Deployment as it is, with the number of replicas that it asks for: no template is rolled out.
+async fn hold(family: &Family, deployment: &Found, sets: &[Found], new: Option<&Found>) -> Result<Outcome, PlaneError> {
+    let desired = number(&deployment.object, "/spec/replicas").unwrap_or(1);
+    let is_active = |set: &&Found| number(&set.object, "/spec/replicas").unwrap_or(0) > 0;
+    let active: Vec<&Found> = sets.iter().filter(is_active).collect();
+    match active.as_slice() {
+        [] => {
+            if let Some(latest) = new.or(sets.last()) {
+                scale(family, latest, desired).await?;
+            }
+        }
+        [only] => scale(family, only, desired).await?,
+        several => {
+            for (set, replicas) in several.iter().zip(proportions(&deployment.object, desired, several)) {
+                scale(family, set, replicas).await?;
+            }
+        }
+    }
+    let now = family.plane.seams().now_text();
+    family.write_status(&deployment.key, &status(&deployment.object, new, sets, &now)).await?;
+    Ok(Outcome::Done)
+}
+
+/// Shares a Deployment's replicas out to the sets that are active, in proportion to their present sizes. The newest, which comes last,
+/// gets what rounding leaves.
+fn proportions(deployment: &Value, desired: i64, sets: &[&Found]) -> Vec<i64> {
+    let sizes: Vec<i64> = sets.iter().map(|set| number(&set.object, "/spec/replicas").unwrap_or(0)).collect();
+    let total: i64 = sizes.iter().sum();
+    let allowed = match Strategy::of(deployment, desired) {
+        Strategy::Rolling { surge, .. } if desired > 0 => desired.saturating_add(surge),
+        _ => desired,
+    };
+    // While it rolls over, the surge is there already.
+    let wanted = if total > desired && total <= allowed { total } else { allowed };
+    let mut shares: Vec<i64> = sizes.iter().map(|size| size.saturating_mul(wanted) / total.max(1)).collect();
+    let rest = wanted - shares.iter().sum::<i64>();
+    if let Some(newest) = shares.last_mut() {
+        *newest += rest;
+    }
+    shares
+}
+
+fn status(deployment: &Value, new: Option<&Found>, all: &[Found], now: &str) -> Value {
     let desired = number(deployment, "/spec/replicas").unwrap_or(1);
     let sum = |field: &str| all.iter().map(|set| count(set, field)).sum::<i64>();
-    let (total, updated, available) = (sum("replicas"), count(new, "replicas"), sum("availableReplicas"));
+    let of_new = |field: &str| new.map_or(0, |new| count(new, field));
+    let (total, updated, available) = (sum("replicas"), of_new("replicas"), sum("availableReplicas"));
     let least = match Strategy::of(deployment, desired) {
         Strategy::Rolling { unavailable, .. } => desired - unavailable,
         Strategy::Recreate => desired,
     };
-    let complete = count(new, "availableReplicas") >= desired && total == updated;
+    let complete = of_new("availableReplicas") >= desired && total == updated;
     json!({
         "observedGeneration": object::generation(deployment), "replicas": total, "updatedReplicas": updated,
         "readyReplicas": sum("readyReplicas"), "availableReplicas": available,
@@ -145,6 +192,10 @@ fn conditions(deployment: &Value, enough: bool, complete: bool, now: &str) -> Ve
         false => ("MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
     };
     set_condition(&mut conditions, "Available", enough, reason, message, now);
+    if is_paused(deployment) {
+        put_condition(&mut conditions, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now);
+        return conditions;
+    }
     let (reason, message) = match complete {
         true => ("NewReplicaSetAvailable", "ReplicaSet has successfully progressed."),
         false => ("ReplicaSetUpdated", "ReplicaSet is progressing."),
@@ -165,18 +216,23 @@ impl Workload for Deployments {
         let hash = short_hash(&deployment.object["spec"]["template"]);
         let is_new = |set: &&Found| object::label(&set.object, HASH) == Some(&hash);
         let last = sets.last().map_or(0, revision_of);
+        let paused = is_paused(&deployment.object);
         let Some(new) = sets.iter().find(is_new) else {
-            create_set(family, deployment, &hash, last + 1).await?;
-            return Ok(Outcome::Done);
+            if !paused {
+                create_set(family, deployment, &hash, last + 1).await?;
+                return Ok(Outcome::Done);
+            }
+            return hold(family, deployment, &sets, None).await;
         };
         let revision = if revision_of(new) == last { last } else { last + 1 };
         annotate_revision(family, deployment, new, revision.max(1)).await?;
         let old: Vec<&Found> = sets.iter().filter(|set| !is_new(set)).collect();
-        if deployment.object.pointer("/spec/paused").and_then(Value::as_bool) != Some(true) {
-            roll(family, deployment, new, &old).await?;
+        if paused {
+            return hold(family, deployment, &sets, Some(new)).await;
         }
+        roll(family, deployment, new, &old).await?;
         let now = family.plane.seams().now_text();
-        let status = status(&deployment.object, new, &sets, &now);
+        let status = status(&deployment.object, Some(new), &sets, &now);
         family.write_status(&deployment.key, &status).await?;
         Ok(Outcome::Done)
     }

@@ -10,12 +10,15 @@ mod revisions;
 mod rollout;
 mod stateful_set;
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use children::Family;
+pub(crate) use children::generated_name;
 use portolan_controllers::{Controller, Loops, Outcome, PlaneError, plane::Found};
 use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, ObjectKey};
+
+use crate::index::PodIndex;
 
 /// A kind of workload, and what it does.
 trait Workload: Send + Sync + 'static {
@@ -51,24 +54,32 @@ impl<W: Workload> Controller for Loop<W> {
         self.family.keys(event)
     }
 
+    fn linger(&self, event: &Event, key: &ObjectKey) -> Duration {
+        if event.key == *key { Duration::ZERO } else { self.family.linger(event) }
+    }
+
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             match self.family.parent(key).await? {
                 Some(parent) => W::step(&self.family, &parent).await,
-                None => Ok(Outcome::Done),
+                None => {
+                    self.family.forget(key);
+                    Ok(Outcome::Done)
+                }
             }
         })
     }
 }
 
-fn with<W: Workload>(loops: Loops) -> Loops {
-    let family = Family::new(loops.plane().clone(), W::PARENT, W::CHILD);
+fn with<W: Workload>(loops: Loops, pods: &Arc<PodIndex>) -> Loops {
+    let family = Family::new(loops.plane().clone(), pods.clone(), W::PARENT, W::CHILD);
     loops.with(Loop::<W> { family, workload: PhantomData })
 }
 
 /// Adds the loops of all workloads.
-pub(crate) fn add(loops: Loops) -> Loops {
-    let loops = with::<replica_set::ReplicaSets>(with::<deployment::Deployments>(loops));
-    let loops = with::<daemon_set::DaemonSets>(with::<stateful_set::StatefulSets>(loops));
-    with::<cron_job::CronJobs>(with::<job::Jobs>(loops))
+pub(crate) fn add(loops: Loops, pods: &Arc<PodIndex>) -> Loops {
+    let loops = with::<replica_set::ReplicaSets>(with::<deployment::Deployments>(loops, pods), pods);
+    let loops = with::<replica_set::ReplicationControllers>(loops, pods);
+    let loops = with::<daemon_set::DaemonSets>(with::<stateful_set::StatefulSets>(loops, pods), pods);
+    with::<cron_job::CronJobs>(with::<job::Jobs>(loops, pods), pods)
 }

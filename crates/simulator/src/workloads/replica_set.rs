@@ -1,34 +1,56 @@
-//! ReplicaSet → Pods.
+//! ReplicaSet and ReplicationController → Pods.
+
+use std::time::Duration;
 
 use portolan_controllers::{Outcome, PlaneError, plane::Found};
 use portolan_types::object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Workload,
-    children::{Family, generate_name, is_active, is_ready, pod_from},
+    children::{Family, STEP, generate_name, pod_from},
 };
 use crate::fields::number;
 
-/// Pods made or deleted per look, so that a large set does not starve others.
-const STEP: usize = 100;
-
 pub(super) struct ReplicaSets;
 
-async fn scale(family: &Family, set: &Found, active: &[&Found]) -> Result<(), PlaneError> {
+pub(super) struct ReplicationControllers;
+
+async fn scale(family: &Family, set: &Found) -> Result<(), PlaneError> {
     let wanted = usize::try_from(number(&set.object, "/spec/replicas").unwrap_or(1)).unwrap_or(0);
-    for _ in 0..wanted.saturating_sub(active.len()).min(STEP) {
+    let active = family.pods(set, |pods| pods.active());
+    for _ in 0..wanted.saturating_sub(active).min(STEP) {
         let mut pod = pod_from(&set.object, &set.object["spec"]["template"], &[]);
         generate_name(&mut pod, &set.object, &family.plane);
-        family.create(set, pod).await?;
+        family.create_pod(set, pod).await?;
     }
-    let mut spare: Vec<&&Found> = active.iter().collect();
-    // Those that do not serve go first, then the youngest.
-    spare.sort_by_key(|pod| (is_ready(&pod.object), std::cmp::Reverse(pod.revision)));
-    for pod in spare.into_iter().take(active.len().saturating_sub(wanted).min(STEP)) {
-        family.delete(pod).await?;
+    let spare = active.saturating_sub(wanted).min(STEP);
+    let spare = family.pods(set, |pods| pods.first_to_delete(spare));
+    family.delete_pods(spare).await
+}
+
+/// Scales by one step, and writes the status. Only ReplicaSets count pods that are being deleted.
+async fn step(family: &Family, set: &Found, counts_terminating: bool) -> Result<Outcome, PlaneError> {
+    scale(family, set).await?;
+    let least = number(&set.object, "/spec/minReadySeconds").unwrap_or(0);
+    let now = family.plane.seams().clock.now();
+    let (mut status, next) = family.pods(set, |pods| {
+        let (available, next) = pods.available(least, now);
+        let status = json!({
+            "replicas": pods.active(), "fullyLabeledReplicas": pods.active(), "readyReplicas": pods.ready,
+            "availableReplicas": available, "terminatingReplicas": pods.deleting,
+            "observedGeneration": object::generation(&set.object),
+        });
+        (status, next)
+    });
+    if let Some(status) = status.as_object_mut().filter(|_| !counts_terminating) {
+        status.remove("terminatingReplicas");
     }
-    Ok(())
+    if let Some(conditions) = set.object.pointer("/status/conditions").filter(|own| !own.is_null()) {
+        status["conditions"] = Value::clone(conditions);
+    }
+    family.write_status(&set.key, &status).await?;
+    Ok(next.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
 }
 
 impl Workload for ReplicaSets {
@@ -37,16 +59,16 @@ impl Workload for ReplicaSets {
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
     async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
-        let pods = family.children(set).await?;
-        let active: Vec<&Found> = pods.iter().filter(|pod| is_active(&pod.object)).collect();
-        scale(family, set, &active).await?;
-        let ready = active.iter().filter(|pod| is_ready(&pod.object)).count();
-        let going = pods.iter().filter(|pod| object::is_deleting(&pod.object)).count();
-        let status = json!({
-            "replicas": active.len(), "terminatingReplicas": going, "fullyLabeledReplicas": active.len(), "readyReplicas": ready,
-            "availableReplicas": ready, "observedGeneration": object::generation(&set.object),
-        });
-        family.write_status(&set.key, &status).await?;
-        Ok(Outcome::Done)
+        step(family, set, true).await
+    }
+}
+
+impl Workload for ReplicationControllers {
+    const NAME: &'static str = "simulated-replicationcontrollers";
+    const PARENT: (&'static str, &'static str) = ("", "ReplicationController");
+    const CHILD: (&'static str, &'static str) = ("", "Pod");
+
+    async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
+        step(family, set, false).await
     }
 }

@@ -11,8 +11,19 @@ use crate::fields::{controller_ref, number, short_hash};
 const KIND: (&str, &str) = ("apps", "ControllerRevision");
 
 /// Keeps the present template of `set` as its newest revision, and forgets the oldest beyond its `revisionHistoryLimit`. Gives
-/// the hash of the template.
+/// the hash of the template. Looks once per generation: it reads all that the set owns.
 pub(super) async fn keep(family: &Family, set: &Found) -> Result<String, PlaneError> {
+    let (uid, generation) = (object::meta_text(&set.object, "uid"), object::generation(&set.object));
+    let known = || family.revisions.lock().expect("no code panics under this lock");
+    if let Some((_, _, hash)) = known().get(&set.key).filter(|own| (own.0.as_str(), own.1) == (uid, generation)) {
+        return Ok(hash.clone());
+    }
+    let hash = write(family, set).await?;
+    known().insert(set.key.clone(), (uid.to_owned(), generation, hash.clone()));
+    Ok(hash)
+}
+
+async fn write(family: &Family, set: &Found) -> Result<String, PlaneError> {
     let hash = short_hash(&set.object["spec"]["template"]);
     let name = format!("{}-{hash}", object::name(&set.object));
     let mut known = known(family, set).await?;

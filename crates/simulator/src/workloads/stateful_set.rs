@@ -1,17 +1,24 @@
 //! StatefulSet → Pods with stable names, one after the other, each with its claims.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use portolan_controllers::{Outcome, PlaneError, plane::Found};
-use portolan_types::object;
+use portolan_types::{ObjectKey, object};
 use serde_json::{Value, json};
 
 use super::{
     Workload,
-    children::{Family, is_active, is_ready, kind, pod_from},
+    children::{Family, STEP, kind, pod_from},
     revisions,
 };
-use crate::fields::{list, number, text};
+use crate::{
+    fields::{list, number, text},
+    index::{OwnedPods, PodFacts},
+};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -31,25 +38,56 @@ struct Member {
     ready: bool,
     going: bool,
     current: bool,
+    /// It has run to its end, and makes room for a new one.
+    ended: bool,
 }
 
-/// Decides the next steps from what is there. Pure.
-fn plan(members: &BTreeMap<i64, Member>, replicas: i64, partition: i64, parallel: bool) -> Vec<Next> {
+/// `spec`, as far as the order of the pods depends on it.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    /// First ordinal, of `spec.ordinals.start`.
+    start: i64,
+    replicas: i64,
+    /// Pods before this ordinal keep their template.
+    partition: i64,
+    parallel: bool,
+}
+
+impl Order {
+    fn of(set: &Value) -> Self {
+        let partition = match text(set, "/spec/updateStrategy/type") {
+            "OnDelete" => i64::MAX,
+            _ => number(set, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0),
+        };
+        Self {
+            start: number(set, "/spec/ordinals/start").unwrap_or(0).max(0),
+            replicas: number(set, "/spec/replicas").unwrap_or(1).max(0),
+            partition,
+            parallel: text(set, "/spec/podManagementPolicy") == "Parallel",
+        }
+    }
+}
+
+/// Decides the next steps from what is there, at most [`STEP`]. Pure.
+fn plan(members: &BTreeMap<i64, Member>, order: Order) -> Vec<Next> {
+    let Order { start, replicas, partition, parallel } = order;
+    let end = start.saturating_add(replicas);
     let mut steps = Vec::new();
-    for ordinal in 0..replicas {
+    for ordinal in start..end {
         match members.get(&ordinal) {
             None => steps.push(Next::Create(ordinal)),
+            Some(member) if member.ended && !member.going => steps.push(Next::Delete(ordinal)),
             Some(member) if !member.ready => steps.push(Next::Wait),
             Some(_) => continue,
         }
-        if !parallel {
+        if !parallel || steps.len() >= STEP {
             return steps;
         }
     }
-    let surplus = members.iter().rev().filter(|(ordinal, _)| **ordinal >= replicas);
+    let surplus = members.iter().rev().filter(|(ordinal, _)| !(start..end).contains(*ordinal));
     for (ordinal, member) in surplus {
         steps.push(if member.going { Next::Wait } else { Next::Delete(*ordinal) });
-        if !parallel {
+        if !parallel || steps.len() >= STEP {
             return steps;
         }
     }
@@ -81,7 +119,7 @@ async fn create(family: &Family, set: &Found, ordinal: i64, revision: &str) -> R
     if !volumes.is_empty() {
         pod["spec"]["volumes"] = volumes.into();
     }
-    family.create(set, pod).await
+    family.create_pod(set, pod).await
 }
 
 /// The claim of one pod; it outlives the pod, as upstream keeps it.
@@ -105,24 +143,35 @@ fn claim_from(set: &Value, template: &Value, pod: &str) -> Value {
     claim
 }
 
-/// As upstream counts: a pod that is going is a replica until it is gone, so that the set changes once more then.
-fn status(set: &Value, pods: &[&Value], revision: &str) -> Value {
-    let active: Vec<&&Value> = pods.iter().filter(|pod| is_active(pod)).collect();
-    let updated = active.iter().filter(|pod| object::label(pod, REVISION) == Some(revision)).count();
-    let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+/// Counts as kube-controller-manager does: a pod that is being deleted is a replica until it is gone, so that the set changes once more
+/// then.
+fn status(set: &Value, pods: &OwnedPods, revision: &str, available: usize) -> Value {
+    let active = || pods.pods().values().filter(|pod| pod.is_active());
+    let is_current = |pod: &&Arc<PodFacts>| pod.label(REVISION) == Some(revision);
+    let updated = active().filter(is_current).count();
     let was = text(set, "/status/currentRevision");
-    let done = updated == active.len() || was.is_empty();
+    let done = updated == pods.active() || was.is_empty();
     let current = if done { revision } else { was };
     json!({
-        "observedGeneration": object::generation(set), "replicas": pods.len(), "readyReplicas": ready,
-        "availableReplicas": ready, "updatedReplicas": updated, "collisionCount": 0,
-        "currentReplicas": if done { updated } else { active.len() - updated },
+        "observedGeneration": object::generation(set), "replicas": pods.pods().len(), "readyReplicas": pods.ready,
+        "availableReplicas": available, "updatedReplicas": updated, "collisionCount": 0,
+        "currentReplicas": if done { updated } else { pods.active() - updated },
         "currentRevision": current, "updateRevision": revision,
     })
 }
 
-fn ordinal(set: &Value, pod: &Found) -> Option<i64> {
-    pod.key.name.strip_prefix(object::name(set))?.strip_prefix('-')?.parse().ok()
+fn ordinal(set: &Value, pod: &ObjectKey) -> Option<i64> {
+    pod.name.strip_prefix(object::name(set))?.strip_prefix('-')?.parse().ok()
+}
+
+fn members(set: &Value, pods: &OwnedPods, revision: &str) -> BTreeMap<i64, Member> {
+    let member = |pod: &PodFacts| Member {
+        ready: pod.serves(),
+        going: pod.is_deleting,
+        current: pod.label(REVISION) == Some(revision),
+        ended: pod.has_ended(),
+    };
+    pods.pods().iter().filter_map(|(key, pod)| Some((ordinal(set, key)?, member(pod)))).collect()
 }
 
 impl Workload for StatefulSets {
@@ -132,77 +181,95 @@ impl Workload for StatefulSets {
 
     async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
         let object = &set.object;
-        let pods = family.children(set).await?;
         let revision = format!("{}-{}", object::name(object), revisions::keep(family, set).await?);
-        let member = |pod: &Found| Member {
-            ready: is_ready(&pod.object),
-            going: object::is_deleting(&pod.object),
-            current: object::label(&pod.object, REVISION) == Some(revision.as_str()),
-        };
-        let members = pods.iter().filter_map(|pod| Some((ordinal(object, pod)?, member(pod)))).collect();
-        let replicas = number(object, "/spec/replicas").unwrap_or(1);
-        let partition = match text(object, "/spec/updateStrategy/type") {
-            "OnDelete" => i64::MAX,
-            _ => number(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0),
-        };
-        let parallel = text(object, "/spec/podManagementPolicy") == "Parallel";
-        for step in plan(&members, replicas, partition, parallel) {
+        let members = family.pods(set, |pods| members(object, pods, &revision));
+        let mut deleted = HashSet::new();
+        for step in plan(&members, Order::of(object)) {
             match step {
                 Next::Create(ordinal) => create(family, set, ordinal, &revision).await?,
-                Next::Delete(wanted) => {
-                    if let Some(pod) = pods.iter().find(|pod| ordinal(object, pod) == Some(wanted)) {
-                        family.delete(pod).await?;
-                    }
-                }
+                Next::Delete(wanted) => drop(deleted.insert(wanted)),
                 Next::Wait => {}
             }
         }
-        let pods: Vec<&Value> = pods.iter().map(|pod| &pod.object).collect();
-        family.write_status(&set.key, &status(object, &pods, &revision)).await?;
-        Ok(Outcome::Done)
+        let deleted = family.pods(set, |pods| {
+            let goes = |key: &ObjectKey| ordinal(object, key).is_some_and(|own| deleted.contains(&own));
+            let goes = pods.pods().iter().filter(|(key, _)| goes(key));
+            goes.map(|(key, pod)| (key.clone(), pod.uid.clone())).collect()
+        });
+        family.delete_pods(deleted).await?;
+        let least = number(object, "/spec/minReadySeconds").unwrap_or(0);
+        let now = family.plane.seams().clock.now();
+        let (status, next) = family.pods(set, |pods| {
+            let (available, next) = pods.available(least, now);
+            (status(object, pods, &revision, available), next)
+        });
+        family.write_status(&set.key, &status).await?;
+        Ok(next.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::testing::owned;
 
     #[test]
-    fn a_pod_that_is_going_is_counted_until_it_is_gone() {
-        let pod = |going: bool| {
-            let at = if going { json!("2026-01-01T00:00:00Z") } else { Value::Null };
-            json!({"metadata": {"labels": {REVISION: "db-1"}, "deletionTimestamp": at}, "status": {"phase": "Running"}})
+    fn a_pod_that_is_being_deleted_is_counted_until_it_is_gone() {
+        let pod = |name: &str, is_deleting: bool| {
+            let at = is_deleting.then_some("2026-01-01T00:00:00Z");
+            let owner =
+                json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "set", "controller": true});
+            json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1", "deletionTimestamp": at,
+                "labels": {REVISION: "db-1"}, "ownerReferences": [owner]}, "status": {"phase": "Running"}})
         };
-        let counted = |pods: &[&Value]| {
-            let status = status(&json!({"metadata": {"generation": 2}}), pods, "db-1");
+        let counted = |pods: &[Value]| {
+            let set = json!({"metadata": {"generation": 2}});
+            let status = owned(pods, "set", |pods| status(&set, pods, "db-1", 0));
             ["replicas", "updatedReplicas", "currentReplicas"].map(|field| status[field].as_i64().unwrap())
         };
-        let (stays, goes) = (pod(false), pod(true));
-        assert_eq!(counted(&[&stays, &goes]), [2, 1, 1]);
-        assert_eq!(counted(&[&stays]), [1, 1, 1]);
+        assert_eq!(counted(&[pod("db-0", false), pod("db-1", true)]), [2, 1, 1]);
+        assert_eq!(counted(&[pod("db-0", false)]), [1, 1, 1]);
     }
 
     #[test]
     fn pods_come_in_order_and_go_in_reverse() {
-        let up = Member { ready: true, going: false, current: true };
+        let up = Member { ready: true, going: false, current: true, ended: false };
         let starting = Member { ready: false, ..up };
         let outdated = Member { current: false, ..up };
-        for (case, members, replicas, parallel, expected) in [
-            ("the first comes first", vec![], 2, false, vec![Next::Create(0)]),
-            ("the second waits for the first", vec![(0, starting)], 2, false, vec![Next::Wait]),
-            ("then it comes", vec![(0, up)], 2, false, vec![Next::Create(1)]),
-            ("parallel ones come together", vec![], 2, true, vec![Next::Create(0), Next::Create(1)]),
-            ("the last goes first", vec![(0, up), (1, up), (2, up)], 1, false, vec![Next::Delete(2)]),
+        let order = Order { start: 0, replicas: 2, partition: 0, parallel: false };
+        for (case, members, order, expected) in [
+            ("the first comes first", vec![], order, vec![Next::Create(0)]),
+            ("the second waits for the first", vec![(0, starting)], order, vec![Next::Wait]),
+            ("then it comes", vec![(0, up)], order, vec![Next::Create(1)]),
+            (
+                "parallel ones come together",
+                vec![],
+                Order { parallel: true, ..order },
+                vec![Next::Create(0), Next::Create(1)],
+            ),
+            (
+                "the last goes first",
+                vec![(0, up), (1, up), (2, up)],
+                Order { replicas: 1, ..order },
+                vec![Next::Delete(2)],
+            ),
             (
                 "an outdated one is replaced from the end",
                 vec![(0, outdated), (1, outdated)],
-                2,
-                false,
+                order,
                 vec![Next::Delete(1)],
             ),
-            ("all is well", vec![(0, up), (1, up)], 2, false, vec![]),
+            ("one that ended is replaced", vec![(0, Member { ended: true, ..starting })], order, vec![Next::Delete(0)]),
+            ("ordinals start where the set says", vec![], Order { start: 5, ..order }, vec![Next::Create(5)]),
+            (
+                "ordinals before the start go",
+                vec![(0, up), (5, up), (6, up)],
+                Order { start: 5, ..order },
+                vec![Next::Delete(0)],
+            ),
+            ("all is well", vec![(0, up), (1, up)], order, vec![]),
         ] {
-            assert_eq!(plan(&members.into_iter().collect(), replicas, 0, parallel), expected, "{case}");
+            assert_eq!(plan(&members.into_iter().collect(), order), expected, "{case}");
         }
     }
 }

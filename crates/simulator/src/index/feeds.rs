@@ -1,0 +1,77 @@
+//! The loops that keep the index up to date. They come before all others, so that those find in it what an event says.
+
+use std::sync::Arc;
+
+use portolan_controllers::{Controller, Outcome, PlaneError};
+use portolan_store::{Change, Event};
+use portolan_types::{BoxFuture, GroupResource, ObjectKey, ResourceVersion};
+
+use super::{NodeFacts, PodIndex};
+
+/// Feed of the pods.
+pub(crate) struct PodFeed(pub(crate) Arc<PodIndex>);
+
+/// Feed of the nodes.
+pub(crate) struct NodeFeed(pub(crate) Arc<PodIndex>);
+
+impl Controller for PodFeed {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "simulated-pod-index"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![GroupResource::new("", "pods")]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        self.0.take_in(event);
+        Vec::new()
+    }
+
+    fn listing(&self) {
+        self.0.begin_listing();
+    }
+
+    fn listed(&self, revision: ResourceVersion) {
+        self.0.end_listing(revision.get());
+    }
+
+    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(std::future::ready(Ok(Outcome::Done)))
+    }
+
+    fn workers(&self) -> usize {
+        0
+    }
+}
+
+impl Controller for NodeFeed {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "simulated-node-index"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![GroupResource::new("", "nodes")]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        let node = match event.change {
+            Change::Deleted => None,
+            Change::Created | Change::Updated => event.record.to_value(event.revision).ok(),
+        };
+        self.0.put_node(event.key.name.as_str(), node.as_ref().map(NodeFacts::of));
+        Vec::new()
+    }
+
+    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(std::future::ready(Ok(Outcome::Done)))
+    }
+
+    fn workers(&self) -> usize {
+        0
+    }
+}

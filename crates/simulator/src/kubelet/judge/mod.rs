@@ -1,0 +1,235 @@
+//! Judgement of a pod from its manifest alone, since nothing runs: images that cannot be pulled, commands that fail, probes that
+//! cannot succeed. The rules are documented in `docs/operating.md`; the annotations there decide where no rule does.
+
+mod image;
+
+use portolan_types::object;
+use serde_json::Value;
+
+use crate::fields::{list, text};
+
+/// Annotation of a pod that is never ready (`"false"`), or is whatever its probes say (`"true"`).
+const READY: &str = "simulated.portolan.dev/ready";
+/// An image whose name contains this cannot be pulled.
+const UNPULLABLE: &str = "does-not-exist";
+/// Top-level domain that never resolves (RFC 6761): images from its hosts cannot be pulled.
+const INVALID_DOMAIN: &str = ".invalid";
+
+/// State that a container comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It runs. The error says why it is not ready.
+    Runs(Result<(), String>),
+    /// It cannot be created.
+    Waits(Fault),
+    /// It ends with an error, and is started again and again.
+    Crashes,
+}
+
+/// Reason why a container waits, and the Event about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    pub(super) event: &'static str,
+    pub(super) event_message: String,
+}
+
+impl Fault {
+    pub(super) fn unconfigured(missing: &str) -> Self {
+        Self {
+            reason: "CreateContainerConfigError",
+            message: missing.to_owned(),
+            event: "Failed",
+            event_message: format!("Error: {missing}"),
+        }
+    }
+}
+
+/// Returns why the image of a container cannot be used.
+pub(super) fn image_fault(container: &Value) -> Option<Fault> {
+    let name = text(container, "/image");
+    if let Err(why) = image::check(name) {
+        let message = format!("Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {why}");
+        return Some(Fault {
+            reason: "InvalidImageName",
+            event: "InspectFailed",
+            event_message: message.clone(),
+            message,
+        });
+    }
+    let host = name.split('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
+    let is_missing = name.contains(UNPULLABLE) || (name.contains('/') && host.ends_with(INVALID_DOMAIN));
+    is_missing.then(|| Fault {
+        reason: "ImagePullBackOff",
+        message: format!("Back-off pulling image {name:?}: ErrImagePull: simulated: no such image"),
+        event: "Failed",
+        event_message: format!("Failed to pull image {name:?}: simulated: no such image"),
+    })
+}
+
+/// Returns true for a container whose command is `false`, or ends in `exit` with another code than 0.
+pub(super) fn fails(container: &Value) -> bool {
+    let words = list(container, "/command").iter().chain(list(container, "/args")).filter_map(Value::as_str);
+    ends_badly(words)
+}
+
+fn ends_badly<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> bool {
+    let mut words = words;
+    let Some(last) = words.next_back().map(str::trim_end) else { return false };
+    let statement = last.rsplit([';', '&', '|', '\n']).next().unwrap_or_default().trim();
+    let code = statement.strip_prefix("exit ").and_then(|code| code.trim().parse::<i64>().ok());
+    matches!(statement, "false" | "/bin/false" | "/usr/bin/false") || code.is_some_and(|code| code != 0)
+}
+
+/// Returns true for a pod whose containers are started again when they end.
+pub(super) fn restarts(pod: &Value) -> bool {
+    matches!(text(pod, "/spec/restartPolicy"), "" | "Always")
+}
+
+/// Returns true for an init container that goes on running beside the containers.
+pub(super) fn is_sidecar(container: &Value) -> bool {
+    text(container, "/restartPolicy") == "Always"
+}
+
+/// Judges a container of a pod that can be created.
+pub(super) fn judge(pod: &Value, container: &Value) -> Verdict {
+    if restarts(pod) && (fails(container) || probe_fault(pod, container, "livenessProbe").is_some()) {
+        return Verdict::Crashes;
+    }
+    let ready = match object::annotation(pod, READY) {
+        Some("true") => Ok(()),
+        Some("false") => Err(format!("Readiness probe failed: the annotation {READY} is false")),
+        _ => ["startupProbe", "readinessProbe"].iter().try_for_each(|kind| match probe_fault(pod, container, kind) {
+            None => Ok(()),
+            Some(why) => Err(format!("{} probe {why}", if *kind == "startupProbe" { "Startup" } else { "Readiness" })),
+        }),
+    };
+    Verdict::Runs(ready)
+}
+
+/// Returns why a probe cannot succeed: its command fails, or nothing in the pod has its port.
+fn probe_fault(pod: &Value, container: &Value, kind: &str) -> Option<String> {
+    let probe = container.get(kind).filter(|probe| probe.is_object())?;
+    if ends_badly(list(probe, "/exec/command").iter().filter_map(Value::as_str)) {
+        return Some("failed: simulated: the command fails".into());
+    }
+    let (action, handler) =
+        ["httpGet", "tcpSocket", "grpc"].iter().find_map(|kind| Some((*kind, probe.get(*kind)?)))?;
+    match handler.get("port")? {
+        Value::String(name) if !list(container, "/ports").iter().any(|port| text(port, "/name") == name) => {
+            Some(format!("errored and resulted in unknown state: couldn't find port: {name:?}"))
+        }
+        Value::Number(port) if !may_listen(pod, container, port.as_i64()?) => Some(match action {
+            "httpGet" => {
+                let path = text(handler, "/path");
+                format!("failed: Get \"http://simulated:{port}{path}\": dial tcp :{port}: connect: connection refused")
+            }
+            _ => format!("failed: dial tcp :{port}: connect: connection refused"),
+        }),
+        _ => None,
+    }
+}
+
+/// Returns false when the containers of the pod declare ports, and neither declare this one nor name it in the container's command,
+/// arguments or environment. Ports need not be declared: without any nothing can be said.
+fn may_listen(pod: &Value, container: &Value, port: i64) -> bool {
+    let containers = list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
+    let mut declared =
+        containers.flat_map(|own| list(own, "/ports")).filter_map(|own| own.get("containerPort")?.as_i64()).peekable();
+    if declared.peek().is_none() || declared.any(|own| own == port) {
+        return true;
+    }
+    let port = port.to_string();
+    let words = list(container, "/command").iter().chain(list(container, "/args"));
+    let values = list(container, "/env").iter().filter_map(|variable| variable.get("value"));
+    words.chain(values).filter_map(Value::as_str).any(|word| names_number(word, &port))
+}
+
+/// Returns true when a text contains a number, not as a part of a longer one.
+fn names_number(text: &str, number: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits == number)
+}
+
+/// Returns the conditions of `spec.readinessGates` that are not `True`.
+pub(super) fn open_gates(pod: &Value) -> Vec<String> {
+    let gates = list(pod, "/spec/readinessGates").iter().map(|gate| text(gate, "/conditionType"));
+    gates.filter(|gate| !crate::fields::is_true(pod, gate)).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn containers_are_judged_by_their_manifest() {
+        let runs = Verdict::Runs(Ok(()));
+        let is_unready =
+            |verdict: &Verdict, part: &str| matches!(verdict, Verdict::Runs(Err(why)) if why.contains(part));
+        let verdict = |container: Value, annotations: Value| {
+            let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [container]}});
+            judge(&pod, &pod["spec"]["containers"][0])
+        };
+        let ports = json!([{"name": "http", "containerPort": 80}]);
+        for (case, container, unready) in [
+            ("no probe", json!({}), None),
+            ("a declared port", json!({"ports": ports, "readinessProbe": {"httpGet": {"port": 80}}}), None),
+            ("a declared name", json!({"ports": ports, "readinessProbe": {"httpGet": {"port": "http"}}}), None),
+            ("no port is declared", json!({"readinessProbe": {"httpGet": {"port": 8081}}}), None),
+            (
+                "an argument names the port",
+                json!({"ports": ports, "args": ["--probe=:8081"], "readinessProbe": {"httpGet": {"port": 8081}}}),
+                None,
+            ),
+            (
+                "another port is declared",
+                json!({"ports": ports, "args": ["--x=80811"], "readinessProbe": {"httpGet": {"port": 8081}}}),
+                Some("connection refused"),
+            ),
+            (
+                "an unknown name",
+                json!({"ports": ports, "readinessProbe": {"tcpSocket": {"port": "db"}}}),
+                Some("couldn't find port: \"db\""),
+            ),
+            ("a command", json!({"readinessProbe": {"exec": {"command": ["cat", "/tmp/ok"]}}}), None),
+            (
+                "a command that fails",
+                json!({"readinessProbe": {"exec": {"command": ["sh", "-c", "sleep 1; exit 3"]}}}),
+                Some("Readiness probe failed"),
+            ),
+            (
+                "a startup probe that fails",
+                json!({"startupProbe": {"exec": {"command": ["/bin/false"]}}}),
+                Some("Startup probe failed"),
+            ),
+        ] {
+            let found = verdict(container, Value::Null);
+            match unready {
+                None => assert_eq!(found, runs, "{case}"),
+                Some(part) => assert!(is_unready(&found, part), "{case}: {found:?}"),
+            }
+        }
+        let liveness = json!({"livenessProbe": {"exec": {"command": ["false"]}}});
+        assert_eq!(verdict(liveness, Value::Null), Verdict::Crashes);
+        assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 1"]}), Value::Null), Verdict::Crashes);
+        assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 0"]}), Value::Null), runs);
+        let failing = json!({"readinessProbe": {"exec": {"command": ["false"]}}});
+        assert_eq!(verdict(failing, json!({READY: "true"})), runs, "the annotation decides");
+        assert!(is_unready(&verdict(json!({}), json!({READY: "false"})), "annotation"));
+    }
+
+    #[test]
+    fn images_are_judged_by_their_names() {
+        for (image, expected) in [
+            ("nginx", None),
+            ("localhost:5000/team/app:1.0", None),
+            ("registry.example/does-not-exist:1", Some("ImagePullBackOff")),
+            ("registry.invalid/app", Some("ImagePullBackOff")),
+            ("Nginx", Some("InvalidImageName")),
+            ("nginx:", Some("InvalidImageName")),
+        ] {
+            assert_eq!(image_fault(&json!({"image": image})).map(|fault| fault.reason), expected, "{image}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Scheduler and kubelet of the simulated nodes in one: pods are bound, start, get ready, end, and go.
+
+mod judge;
+mod references;
+mod status;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
+use portolan_machinery::{
+    kinds::Kind,
+    lifecycle::{DeleteOptions, Propagation},
+};
+use portolan_store::{Change, Event};
+use portolan_types::{
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, note::Note, object,
+};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{
+    cluster::SimulationConfig,
+    events,
+    fields::{list, text},
+    index::{PodIndex, PodNeeds},
+};
+use status::{Outlook, Start};
+
+/// When a pod without a node is looked at again though nothing made room.
+const RESCHEDULE: Duration = Duration::from_secs(60);
+/// Pods without a node that are looked at again when a pod or a node makes room.
+const RESCHEDULED_AT_ONCE: usize = 16;
+/// When a pod that lacks something is looked at again though nothing of that came.
+const RECHECK: Duration = Duration::from_secs(60);
+
+/// Loop of pods.
+pub(crate) struct Kubelet {
+    plane: Arc<Plane>,
+    pods: &'static Kind,
+    index: Arc<PodIndex>,
+    config: SimulationConfig,
+    /// Beginning of the step that a pod is in; forgotten with the pod.
+    since: Mutex<HashMap<ObjectKey, Instant>>,
+    /// Pods that lack a Secret, a ConfigMap or a claim, by namespace.
+    lacking: Mutex<HashMap<(LogicalClusterId, NamespaceName), HashSet<ObjectKey>>>,
+    /// Addresses given to pods so far.
+    addresses: AtomicU32,
+}
+
+impl Kubelet {
+    pub(crate) fn new(plane: Arc<Plane>, index: Arc<PodIndex>, config: SimulationConfig) -> Self {
+        let pods = plane.table().kind(&GroupVersionKind::new("", "v1", "Pod")).expect("the table has core/v1");
+        let (since, lacking, addresses) = (Mutex::default(), Mutex::default(), AtomicU32::new(0));
+        Self { plane, pods, index, config, since, lacking, addresses }
+    }
+
+    fn since(&self) -> MutexGuard<'_, HashMap<ObjectKey, Instant>> {
+        self.since.lock().expect("no code panics under this lock")
+    }
+
+    fn lacking(&self) -> MutexGuard<'_, HashMap<(LogicalClusterId, NamespaceName), HashSet<ObjectKey>>> {
+        self.lacking.lock().expect("no code panics under this lock")
+    }
+
+    /// What is left of `span` since the step began; `None` when it is over, and the next step begins.
+    fn left(&self, key: &ObjectKey, span: Duration) -> Option<Duration> {
+        let mut since = self.since();
+        let begun = *since.entry(key.clone()).or_insert_with(Instant::now);
+        let left = span.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+        if left.is_none() {
+            since.remove(key);
+        }
+        left
+    }
+
+    /// Notes whether a pod waits for an object of its namespace.
+    fn note_lacking(&self, key: &ObjectKey, lacks: bool) {
+        let Some(namespace) = key.namespace() else { return };
+        let (mut all, place) = (self.lacking(), (key.cluster, namespace.clone()));
+        if lacks {
+            all.entry(place).or_default().insert(key.clone());
+        } else if let Some(pods) = all.get_mut(&place) {
+            pods.remove(key);
+            if pods.is_empty() {
+                all.remove(&place);
+            }
+        }
+    }
+
+    /// An address of its own for a pod, from a range that depends on the cluster's name.
+    fn next_address(&self) -> String {
+        let n = self.addresses.fetch_add(1, Ordering::Relaxed);
+        let cluster = self.config.name.bytes().fold(7_u8, |n, b| n.wrapping_mul(31).wrapping_add(b));
+        format!("10.{cluster}.{}.{}", n / 254 % 256, n % 254 + 1)
+    }
+
+    /// Writes a status when it differs, and puts the result in the index.
+    async fn write(&self, key: &ObjectKey, change: impl Fn(&mut Value) + Send + Sync) -> Result<bool, PlaneError> {
+        let mut differs = false;
+        let written = self.plane.force(key, |pod| {
+            let before = pod.clone();
+            change(pod);
+            differs = *pod != before;
+            differs
+        });
+        if let Some(pod) = written.await? {
+            self.index.observe(key, &pod);
+        }
+        Ok(differs)
+    }
+
+    async fn warn(
+        &self,
+        (key, pod): (&ObjectKey, &Value),
+        component: &str,
+        (reason, message): (&str, &str),
+    ) -> Result<(), PlaneError> {
+        let name = reason.to_lowercase();
+        events::write(&self.plane, key, pod, Note { component, name: &name, is_warning: true, reason, message }).await
+    }
+
+    /// Binds a pod to a node, where there is one for it.
+    async fn bind(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
+        let now = self.plane.seams().now_text();
+        if !list(pod, "/spec/schedulingGates").is_empty() {
+            let why = "Scheduling is blocked due to non-empty scheduling gates";
+            self.write(key, |pod| pod["status"] = status::unscheduled(pod, "SchedulingGated", why, &now)).await?;
+            return Ok(Outcome::Done);
+        }
+        let node = match text(pod, "/spec/nodeName") {
+            "" => self.choose(key, pod).await?,
+            name if !self.index.has_node(name) => return Ok(Outcome::Done),
+            name => Ok(name.to_owned()),
+        };
+        match node {
+            Ok(node) => {
+                self.note_lacking(key, false);
+                let bind = |pod: &mut Value| {
+                    pod["spec"]["nodeName"] = node.as_str().into();
+                    pod["status"] = status::bound(pod, &now);
+                };
+                self.write(key, bind).await?;
+                Ok(Outcome::Done)
+            }
+            Err(why) => {
+                let mark = |pod: &mut Value| pod["status"] = status::unscheduled(pod, "Unschedulable", &why, &now);
+                if self.write(key, mark).await? {
+                    self.warn((key, pod), "default-scheduler", ("FailedScheduling", &why)).await?;
+                }
+                Ok(Outcome::CheckAgainIn(RESCHEDULE))
+            }
+        }
+    }
+
+    async fn choose(&self, key: &ObjectKey, pod: &Value) -> Result<Result<String, String>, PlaneError> {
+        // First, so that a claim that comes meanwhile is not missed.
+        self.note_lacking(key, true);
+        if let Some(claim) = references::missing_claim(&self.plane, key, pod).await? {
+            let nodes = self.index.node_count();
+            return Ok(Err(format!(
+                "0/{nodes} nodes are available: persistentvolumeclaim {claim:?} not found. preemption: 0/{nodes} nodes are \
+                 available: {nodes} Preemption is not helpful for scheduling."
+            )));
+        }
+        self.note_lacking(key, false);
+        Ok(self.index.choose_node(key, &PodNeeds::of(pod)))
+    }
+
+    /// Starts the containers of a bound pod, as far as they can be.
+    async fn start(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
+        let has_started = !text(pod, "/status/podIP").is_empty();
+        if !has_started && let Some(left) = self.left(key, self.config.pod_start) {
+            return Ok(Outcome::CheckAgainIn(left));
+        }
+        if text(pod, "/status/phase") == "Running" && !judge::restarts(pod) {
+            return self.run_to_end(key).await;
+        }
+        let missing = self.missing(key, pod).await?;
+        let lacks = missing != references::Missing::default();
+        self.note_lacking(key, lacks);
+        let crashes = status::crash_count(pod);
+        let wait = crashes.map(status::back_off).and_then(|span| self.left(key, span));
+        let now = self.plane.seams().now_text();
+        let address = if has_started { String::new() } else { self.next_address() };
+        let start =
+            Start { missing: &missing, address: &address, now: &now, restarts: crashes.is_some() && wait.is_none() };
+        let Outlook { warnings, .. } = status::outlook(pod, &start);
+        let differs = self.write(key, |pod| pod["status"] = status::outlook(pod, &start).status).await?;
+        if differs || (!has_started && !missing.volumes.is_empty()) {
+            for (reason, message) in warnings {
+                self.warn((key, pod), "kubelet", (reason, &message)).await?;
+            }
+        }
+        Ok(match (wait, lacks) {
+            (Some(left), _) => Outcome::CheckAgainIn(left),
+            (None, true) => Outcome::CheckAgainIn(RECHECK),
+            (None, false) => Outcome::Done,
+        })
+    }
+
+    /// Looks up what a pod names, while a container of it still has to start.
+    async fn missing(&self, key: &ObjectKey, pod: &Value) -> Result<references::Missing, PlaneError> {
+        if !status::has_waiting(pod) {
+            return Ok(references::Missing::default());
+        }
+        // First, so that an object that comes meanwhile is not missed.
+        self.note_lacking(key, true);
+        references::missing(&self.plane, key, pod).await
+    }
+
+    async fn run_to_end(&self, key: &ObjectKey) -> Result<Outcome, PlaneError> {
+        if let Some(left) = self.left(key, self.config.job_run) {
+            return Ok(Outcome::CheckAgainIn(left));
+        }
+        let now = self.plane.seams().now_text();
+        self.write(key, |pod| pod["status"] = status::ended(pod, &now)).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn stop(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
+        let bound = !text(pod, "/spec/nodeName").is_empty();
+        if bound && let Some(left) = self.left(key, self.config.pod_stop) {
+            return Ok(Outcome::CheckAgainIn(left));
+        }
+        let options = DeleteOptions {
+            grace_period_seconds: Some(0),
+            uid: Some(object::meta_text(pod, "uid").to_owned()),
+            propagation: Some(Propagation::Background),
+            ..DeleteOptions::default()
+        };
+        self.plane.delete(self.pods, key, &options).await?;
+        Ok(Outcome::Done)
+    }
+
+    /// Forgets a pod that is gone.
+    fn forget(&self, key: &ObjectKey) {
+        self.since().remove(key);
+        self.note_lacking(key, false);
+    }
+
+    /// The pods that an object of their namespace may have been missing for.
+    fn waiting_for(&self, event: &Event) -> Vec<ObjectKey> {
+        let Some(namespace) = event.key.namespace() else { return Vec::new() };
+        let lacking = self.lacking();
+        lacking.get(&(event.key.cluster, namespace.clone())).into_iter().flatten().cloned().collect()
+    }
+}
+
+/// Returns true for an event that may make room on a node.
+fn makes_room(event: &Event) -> bool {
+    &*event.key.resource.resource == "nodes" || event.change == Change::Deleted
+}
+
+impl Controller for Kubelet {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "simulated-kubelet"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        ["pods", "nodes", "secrets", "configmaps", "persistentvolumeclaims"]
+            .map(|name| GroupResource::new("", name))
+            .into()
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        let mut keys = match &*event.key.resource.resource {
+            "pods" => vec![event.key.clone()],
+            "nodes" => Vec::new(),
+            _ => return self.waiting_for(event),
+        };
+        if makes_room(event) {
+            keys.extend(self.index.take_unscheduled(RESCHEDULED_AT_ONCE));
+        }
+        keys
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            let Some(found) = self.plane.get(key).await? else {
+                self.forget(key);
+                return Ok(Outcome::Done);
+            };
+            let pod = &found.object;
+            if object::is_deleting(pod) {
+                return self.stop(key, pod).await;
+            }
+            let is_bound = !list(pod, "/status/containerStatuses").is_empty();
+            match text(pod, "/status/phase") {
+                "Succeeded" | "Failed" => Ok(Outcome::Done),
+                _ if is_bound => self.start(key, pod).await,
+                _ => self.bind(key, pod).await,
+            }
+        })
+    }
+}
