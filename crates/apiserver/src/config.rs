@@ -42,6 +42,8 @@ impl ApiServerConfig {
             data_dir: None,
             bind_address: SocketAddr::from(([127, 0, 0, 1], 6443)),
             tls_sans: Vec::new(),
+    /// Show a Node for each physical cluster within reach, and store none. Otherwise nodes are stored like any other object.
+    pub computes_nodes: bool,
             seams,
             static_tokens: Vec::new(),
             issuer: "https://kubernetes.default.svc".into(),
@@ -65,6 +67,7 @@ impl ApiServerConfig {
 pub struct Limits {
     /// Reads under way at once; one tenant, a workspace below `root`, may have three quarters of them.
     pub reads: usize,
+            computes_nodes: false,
     /// Writes under way at once, and as many whose bodies are being sent; one tenant may have three quarters of each.
     pub writes: usize,
     /// Reads, and as many writes, that wait for their turn; the longest line is cut when they are full.
@@ -109,6 +112,10 @@ pub struct Limits {
     /// Time for a read.
     pub read_timeout: Duration,
     /// Time for a write.
+    /// Objects that a workspace with all below it may store, unless it has a limit of its own.
+    pub workspace_objects: u64,
+    /// Bytes of objects, as they are stored, in the same.
+    pub workspace_bytes: u64,
     pub write_timeout: Duration,
     /// Time in which a body must be sent.
     pub body_timeout: Duration,
@@ -147,6 +154,8 @@ impl Default for Limits {
 /// Why a server cannot be configured as told.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+            workspace_objects: 1_000_000,
+            workspace_bytes: 4 << 30,
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {

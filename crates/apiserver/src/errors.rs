@@ -19,6 +19,8 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
         }
         StoreError::Overloaded => Status::too_many_requests("the server is overloaded, please try again later", 1),
         StoreError::ClusterGone { .. } => Status::no_such_path(),
+        // Whoever knows paths tells more.
+        StoreError::OverLimit { .. } => Status::new(Reason::Forbidden, "the workspace would store more than it may"),
         StoreError::Unknown => Status::new(
             Reason::Timeout,
             "the server did not learn in time whether the write happened: read before trying again",

@@ -25,7 +25,7 @@ use portolan_controllers::{
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{
     DynStore, Engine, EtcdConfig, HistoryBounds, HistoryMetrics, OpenError, Roles, StoreConfig, StoreError,
-    keep_history, open_etcd,
+    Usage, keep_history, open_etcd,
 };
 use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams, Status};
@@ -47,6 +47,8 @@ use crate::{
     upstream::StoreUpstream,
 };
 
+/// Most that a workspace stores with all workspaces below it, when nothing else is said.
+pub(crate) const WORKSPACE_LIMITS: Usage = Usage { objects: 1_000_000, bytes: 4 << 30 };
 /// History that is kept when nothing else is said, so that watches can be resumed: of objects of 2 KiB, about 1 GiB at most.
 pub(crate) const HISTORY: HistoryBounds = HistoryBounds { time: Duration::from_secs(5 * 60), revisions: 500_000 };
 /// How long requests under way may take when the server stops.
@@ -70,6 +72,10 @@ pub(crate) struct Config {
     pub(crate) webhooks: WebhookAddresses,
     /// The share of requests over HTTP/2, from 0 to 1, behind which a client is asked to make a new connection.
     pub(crate) goaway_chance: f64,
+    /// Most that a workspace stores with all below it, unless it has limits of its own.
+    pub(crate) workspace_limits: Usage,
+    /// Show a Node per physical cluster within reach, and store none.
+    pub(crate) computes_nodes: bool,
     /// Bearer tokens of users of the whole plane.
     pub(crate) tokens: Vec<StaticToken>,
     /// How much of changes is kept: what watches resume from and pages go on at.
@@ -119,6 +125,9 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     api_config.tls_sans = config.tls_sans;
     api_config.webhooks = config.webhooks;
     api_config.goaway_chance = config.goaway_chance;
+    api_config.limits.workspace_objects = config.workspace_limits.objects;
+    api_config.limits.workspace_bytes = config.workspace_limits.bytes;
+    api_config.computes_nodes = config.computes_nodes;
     api_config.static_tokens = config.tokens;
     let (engine, failed) = match &config.storage {
         Storage::Embedded(engine) => (*engine, format!("the store in {} cannot be opened", config.data_dir.display())),

@@ -49,6 +49,47 @@ pub struct Write {
     pub record: Option<Record>,
 }
 
+/// Objects, and bytes of them as they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The limit of a logical cluster with all below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Which one.
+    pub cluster: LogicalClusterId,
+    /// The logical cluster that it is below; it stays so.
+    pub parent: Option<LogicalClusterId>,
+    /// Most that it may store. What it stores beyond that already may stay, and shrink.
+    pub most: Usage,
+}
+
+/// Of what a logical cluster would have too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// Objects.
+    Objects {
+        /// What there is.
+        held: u64,
+        /// What there may be.
+        most: u64,
+    },
+    /// Bytes.
+    Bytes {
+        /// What there is.
+        held: u64,
+        /// What there would be.
+        wanted: u64,
+        /// What there may be.
+        most: u64,
+    },
+}
+
 /// Writes that happen all or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
@@ -57,12 +98,15 @@ pub struct Transaction {
     pub checks: Vec<(ObjectKey, Expect)>,
     /// The writes, in the order of their revisions. No key twice.
     pub writes: Vec<Write>,
+    /// Logical clusters that must not grow beyond their limits by it: those that are written to, and their ancestors. Writes to others
+    /// are counted, and not limited.
+    pub accounts: Vec<Account>,
 }
 
 impl Transaction {
     /// A transaction of one write.
     pub fn one(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
-        Self { checks: Vec::new(), writes: vec![Write { key, expect, record }] }
+        Self { writes: vec![Write { key, expect, record }], ..Self::default() }
     }
 
     /// Adds a write.
@@ -340,6 +384,14 @@ pub enum StoreError {
         /// Which one.
         cluster: LogicalClusterId,
     },
+    /// A logical cluster would store more than it may; nothing was written.
+    #[error("logical cluster {cluster} would store more than it may: {excess:?}")]
+    OverLimit {
+        /// Which one.
+        cluster: LogicalClusterId,
+        /// Of what.
+        excess: Excess,
+    },
     /// A time-out: it may have been written. Never retried blindly.
     #[error("the outcome of the write is unknown")]
     Unknown,
@@ -430,6 +482,15 @@ pub trait Store: Send + Sync {
         scope: WatchScope,
         after: Option<ResourceVersion>,
     ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>>;
+
+    /// What a logical cluster stores now, with all below it; `None` where nothing was counted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<Usage>, StoreError>> {
+        let _ = cluster;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// The latest committed transaction's boundary.
     fn current(&self) -> ResourceVersion;

@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 
 use crate::{
     Committed, Damage, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, RangeScope, SLICE_BYTES, Store,
-    StoreError, StoredObject, Transaction, WatchScope,
+    StoreError, StoredObject, Transaction, Usage, WatchScope,
+    accounts::stored_account,
     blocking::{Party, Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
@@ -149,6 +150,11 @@ impl Store for EmbeddedStore {
     ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
         let cursor = Cursor::new(self.core.clone(), scope, after);
         Box::pin(std::future::ready(cursor.map(|cursor| Box::new(cursor) as Box<dyn EventStream>)))
+    }
+
+    fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<Usage>, StoreError>> {
+        let found = self.core.view(|view| stored_account(view, cluster)).map_err(backend).and_then(|found| found);
+        Box::pin(std::future::ready(found.map(|entry| entry.map(|entry| entry.total))))
     }
 
     fn current(&self) -> ResourceVersion {

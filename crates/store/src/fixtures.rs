@@ -27,10 +27,20 @@ use crate::{
 };
 
 /// Every layout that this version opens, the newest last.
-const LAYOUTS: [u32; 4] = [1, 2, 3, 4];
+const LAYOUTS: [u32; 5] = [1, 2, 3, 4, 5];
+/// The layout of redb's file.
+const FILE_LAYOUT: u32 = 4;
 /// Every data directory that this version opens: engine, layout and the engine's version.
-const DIRECTORIES: [&str; 6] =
-    ["redb-2-4.4", "sled-2-0.34.7", "redb-3-4.4", "sled-3-0.34.7", "redb-4-4.4", "sled-4-0.34.7"];
+const DIRECTORIES: [&str; 8] = [
+    "redb-2-4.4",
+    "sled-2-0.34.7",
+    "redb-3-4.4",
+    "sled-3-0.34.7",
+    "redb-4-4.4",
+    "sled-4-0.34.7",
+    "redb-5-4.4",
+    "sled-5-0.34.7",
+];
 /// Every snapshot that this version restores, the newest last.
 const SNAPSHOTS: [u32; 2] = [1, 2];
 
@@ -343,7 +353,7 @@ async fn a_data_directory_of_a_newer_format_is_refused_and_nothing_in_it_changed
 /// The places of pages in redb's file are said by the file itself.
 #[tokio::test]
 async fn a_file_of_a_newer_format_is_refused_and_not_changed() {
-    let newest = LAYOUTS[LAYOUTS.len() - 1];
+    let newest = FILE_LAYOUT;
     let dir = tempfile::tempdir().unwrap();
     let config = StoreConfig { disk_reserve: 0, ..StoreConfig::new(Engine::Redb, Some(dir.path().to_owned())) };
     open(config.clone(), seams()).unwrap().close().await;

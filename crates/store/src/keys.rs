@@ -229,6 +229,11 @@ pub(crate) mod meta {
         joined(b'm', &[b"w", &cluster.get().to_be_bytes()])
     }
 
+    /// The account of a logical cluster.
+    pub(crate) fn account(cluster: LogicalClusterId) -> Vec<u8> {
+        joined(b'm', &[b"u", &cluster.get().to_be_bytes()])
+    }
+
     /// The number at the end of such a key.
     pub(crate) fn number<const N: usize>(key: &[u8]) -> Option<[u8; N]> {
         key.get(2..)?.try_into().ok()
@@ -300,7 +305,8 @@ mod tests {
         let cluster = LogicalClusterId::new(tuple.0);
         let marks = [meta::FORMAT, meta::IDENTITY, meta::LAST, meta::FLOOR, meta::TIDY].map(<[u8]>::to_vec);
         let indexes = [suffix.owner(uid).unwrap(), suffix.placed(uid).unwrap()];
-        let numbered = [meta::resource(tuple.1), meta::tombstone(cluster), meta::sweep(cluster)];
+        let numbered =
+            [meta::resource(tuple.1), meta::tombstone(cluster), meta::sweep(cluster), meta::account(cluster)];
         let objects = [suffix.object(), suffix.version(tuple.4), history(tuple.4)];
         objects.into_iter().chain(indexes).chain(numbered).chain(marks).collect()
     }

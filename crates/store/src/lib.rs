@@ -16,6 +16,7 @@
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
 //! - `objects` and `worklist` help loops: trees instead of bytes, changes that are tried again, keys to work on.
 
+mod accounts;
 mod api;
 mod audit;
 mod blocking;

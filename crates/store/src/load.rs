@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The version of the shared layout. A store of a newer one is refused.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 /// The bookkeeping of a store.
 pub(crate) struct Found {

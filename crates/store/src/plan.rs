@@ -10,8 +10,9 @@ use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion, record::RecordHeader};
 
 use crate::{
-    Change, Committed, Event, Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS,
-    StoreError, Transaction,
+    Account, Change, Committed, Event, Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS,
+    MAX_TRANSACTION_OBJECTS, StoreError, Transaction, Usage,
+    accounts::BatchAccounts,
     gate::Purpose,
     history::{Entry, What},
     hub::Published,
@@ -26,6 +27,7 @@ use crate::{
 
 /// A transaction with its objects encoded, which the caller's thread did.
 pub(crate) struct PreparedTransaction {
+    pub(crate) accounts: Vec<Account>,
     pub(crate) checks: Vec<(ObjectKey, Expect)>,
     pub(crate) writes: Vec<PreparedWrite>,
     bytes: usize,
@@ -68,7 +70,7 @@ impl PreparedTransaction {
             let what = format!("{bytes} bytes, at most {MAX_TRANSACTION_BYTES} are possible");
             return Err(StoreError::TooLarge { what });
         }
-        Ok(Self { checks: txn.checks, writes, bytes })
+        Ok(Self { accounts: txn.accounts, checks: txn.checks, writes, bytes })
     }
 
     /// What it does to the room on the disk. Deleting an object often begins with changing it: what is being deleted may be
@@ -103,6 +105,7 @@ pub(crate) struct Plan<'a> {
     replaced: u64,
     /// Bytes of all values that were put.
     bytes: u64,
+    pub(super) accounts: BatchAccounts,
 }
 
 /// A batch that is ready to be committed.
@@ -123,7 +126,7 @@ pub(crate) struct Met {
 }
 
 /// What a write meets.
-struct Before {
+pub(crate) struct Before {
     suffix: Option<Suffix>,
     content: Option<Content>,
     /// Of something damaged that is to be deleted.
@@ -131,6 +134,15 @@ struct Before {
 }
 
 impl Before {
+    /// What is stored of it; and whether something was that is lost.
+    pub(crate) fn stored(&self) -> (Usage, bool) {
+        match &self.content {
+            None => (Usage::default(), false),
+            Some(Content::Damaged(_, Damage::Missing)) => (Usage::default(), true),
+            Some(content) => (Usage::of_one(content.bytes()), false),
+        }
+    }
+
     fn found(&self) -> Option<Result<Met, Damage>> {
         self.content.as_ref().map(|content| match content {
             Content::Whole(state) => Ok(state.met()),
@@ -158,7 +170,7 @@ impl State {
 }
 
 /// What there is under an object's key.
-pub(super) enum Content {
+pub(crate) enum Content {
     Whole(State),
     Damaged(Bytes, Damage),
 }
@@ -206,11 +218,18 @@ impl<'a> Plan<'a> {
             gone: HashMap::new(),
             replaced: 0,
             bytes: 0,
+            accounts: BatchAccounts::default(),
         })
     }
 
     /// The batch with the marks in it.
     pub(crate) fn finish(mut self) -> Planned {
+        for (key, entry) in self.accounts.changes() {
+            match entry {
+                Some(entry) => self.put(key, entry),
+                None => self.remove(key),
+            }
+        }
         for (key, before, now) in
             [(meta::LAST, self.before.last, self.now.last), (meta::FLOOR, self.before.floor, self.now.floor)]
         {
@@ -252,12 +271,14 @@ impl<'a> Plan<'a> {
             }
             befores.push(self.with_indexes(write.key.cluster, before)?);
         }
+        let charged = self.charged(&txn, &befores)?;
         // From here on nothing is read, so that nothing fails which is planned by half.
         let unknown = befores.iter().filter(|before| before.suffix.is_none()).count();
         if unknown > 0 && self.resources.len() + self.new_resources.len() + unknown > MAX_RESOURCES {
             let what = format!("it writes a new resource, and the store knows {MAX_RESOURCES} already");
             return Err(StoreError::TooLarge { what });
         }
+        self.accounts.apply(charged);
         let (first, boundary) = (self.now.last + 1, self.now.last + txn.writes.len() as u64);
         let places = (first..=boundary).map(|revision| Place { revision, boundary });
         for ((write, before), place) in txn.writes.into_iter().zip(befores).zip(places) {
@@ -506,7 +527,7 @@ mod tests {
                 (vec![create("last", "b"), create("r2", "a")], true),
                 (vec![create("more", "a")], false),
             ] {
-                let txn = PreparedTransaction::new(Transaction { checks: vec![], writes }).unwrap();
+                let txn = PreparedTransaction::new(Transaction { writes, ..Transaction::default() }).unwrap();
                 let done = plan.transaction(txn);
                 assert!(
                     matches!((&done, accepted), (Ok(_), true) | (Err(StoreError::TooLarge { .. }), false)),

@@ -102,10 +102,12 @@ impl Plan<'_> {
             return Ok((Committed { first: revision(first)?, last: revision(last)? }, progress));
         }
         let Slice { stored, indexed, progress } = self.slice(resources, cluster)?;
+        let closed = self.closed(cluster)?;
         let first = self.now.last + 1;
         let boundary = first + writes(&stored);
         self.record_cluster_gone(cluster, Place { revision: first, boundary });
         self.delete_all(stored, indexed, boundary)?;
+        self.accounts.apply(closed);
         self.put(tombstone, [first.to_le_bytes(), boundary.to_le_bytes()].concat());
         if progress == Progress::More {
             self.put(meta::sweep(cluster), Vec::new());

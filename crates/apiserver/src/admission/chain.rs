@@ -239,8 +239,14 @@ impl Chain {
         if room::is_configuration(request) {
             room::check_configuration(api, request, object, old, commit).await?;
         }
-        if request.is("tenancy.kcp.io", "workspaces") && request.operation == Operation::Create {
-            workspaces::furnish(api, request, object, commit).await?;
+        if request.is("portolan.dev", "physicalclusters") && old.is_none() {
+            physical_clusters::check_name(api, request, object, commit).await?;
+        }
+        if request.is("tenancy.kcp.io", "workspaces") {
+            match old {
+                None => workspaces::furnish(api, request, object, commit).await?,
+                Some(old) => workspaces::limit(api, request, (object, old), commit).await?,
+            }
         }
         Ok(())
     }

@@ -149,7 +149,7 @@ pub(crate) async fn commit(
         return commit.run(api, last).await;
     }
     let namespace = (request.cluster.id, request.namespace.to_owned());
-    if let Some(transaction) = commit.plain() {
+    if let Some(transaction) = commit.plain(api) {
         let asked = Asked::of(&ask(api, request, &request.kind.storage.group_resource(), object, old));
         match api.together.write(api, &namespace, asked, transaction).await? {
             Outcome::Stored(revision) => return Ok(commit.stored(revision, last)),

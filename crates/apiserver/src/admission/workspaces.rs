@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer,
-    directory::{LogicalCluster, Phase, birth, key_of},
+    attributes::Attributes,
+    authz::Authorizer as _,
+    directory::{LogicalCluster, MAX_BYTES, MAX_OBJECTS, Phase, WorkspaceLimits, birth, key_of},
     objects::{Commit, CommitError, Entry},
 };
 
@@ -78,12 +80,62 @@ pub(super) async fn furnish(
     }
     let uid = object::uid(workspace).ok_or_else(|| Status::internal("a new object has no uid"))?;
     let id = api.ids.next(&api.store).await?;
-    let born = birth(id, path.clone(), Some((request.cluster.id, uid)), &api.seams)?;
+    let limits = limits_of(request, workspace)?;
+    if !limits.is_none() {
+        may_limit(api, request, workspace).await?;
+    }
+    let born = birth(id, path.clone(), Some((request.cluster.id, uid, limits)), &api.seams)?;
     complete(api, workspace, &path, id);
     commit.companions.extend(born.writes);
     commit.companions.extend(ownership(api, request, id));
     commit.entry = Some(Entry::New(born.cluster));
     Ok(())
+}
+
+/// Gives the logical cluster of a Workspace the limits that its annotations say, in the same transaction.
+///
+/// # Errors
+/// 403 for users without the right to limit workspaces: a tenant must not lift what limits it.
+pub(super) async fn limit(
+    api: &ApiServer,
+    request: &Request<'_>,
+    (workspace, old): (&Value, &Value),
+    commit: &mut Commit,
+) -> Result<(), CommitError> {
+    let annotation = |object, key| object::annotation(object, key).map(str::to_owned);
+    if [MAX_OBJECTS, MAX_BYTES].iter().all(|key| annotation(workspace, key) == annotation(old, key)) {
+        return Ok(());
+    }
+    let limits = limits_of(request, workspace)?;
+    may_limit(api, request, workspace).await?;
+    let id = old.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let Some(id) = id else { return Ok(()) };
+    if let Some((limited, write)) = api.directory.limiting(id, limits).await? {
+        commit.companions.push(write);
+        commit.entry = Some(Entry::Changed(limited));
+    }
+    Ok(())
+}
+
+fn limits_of(request: &Request<'_>, workspace: &Value) -> Result<WorkspaceLimits, Status> {
+    let invalid = |cause| Status::invalid(&request.kind.gvk.group_kind(), object::name(workspace), vec![cause]);
+    WorkspaceLimits::of(workspace).map_err(invalid)
+}
+
+async fn may_limit(api: &ApiServer, request: &Request<'_>, workspace: &Value) -> Result<(), Status> {
+    let asked = Attributes {
+        verb: "limit".into(),
+        group: (*request.kind.gvk.group).into(),
+        version: (*request.kind.gvk.version).into(),
+        resource: (*request.kind.resource).into(),
+        name: object::name(workspace).into(),
+        ..Attributes::default()
+    };
+    if api.rbac.authorize(request.cluster.id, request.user, &asked).await?.is_allowed() {
+        return Ok(());
+    }
+    let why = format!("setting {MAX_OBJECTS} and {MAX_BYTES} takes the verb \"limit\" on workspaces.tenancy.kcp.io");
+    Err(Status::forbidden(&request.kind.group_resource(), object::name(workspace), why))
 }
 
 /// Makes a Workspace that of a logical cluster which is there, unless it has one: the commit would find that. Nobody gets rights
@@ -115,7 +167,7 @@ pub(super) fn doom(api: &ApiServer, workspace: &Value, commit: &mut Commit) {
     let id = workspace.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
     if let Some((marked, write)) = id.and_then(|id| api.directory.marking(id)) {
         commit.companions.push(write);
-        commit.entry = Some(Entry::Marked(marked));
+        commit.entry = Some(Entry::Changed(marked));
     }
 }
 

@@ -6,7 +6,7 @@ use portolan_machinery::{
     kinds::KindTable,
     lifecycle::{self, WriteContext},
 };
-use portolan_store::{Counter, DynStore, Expect, StoreError, Transaction, Write};
+use portolan_store::{Account, Counter, DynStore, Expect, StoreError, Transaction, Usage, Write};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, ResourceVersion, Seams, Status, Uid,
 };
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::errors::{damaged, status_for};
 
-use super::{LogicalCluster, Phase, record};
+use super::{LogicalCluster, Phase, WorkspaceLimits, record};
 
 /// The namespaces that every logical cluster has from the start.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -42,6 +42,11 @@ impl Newborn {
         record::key_of(self.0.id)
     }
 
+    /// The account that limits it, where the server allows `most`.
+    pub(crate) fn account(&self, most: Usage) -> Option<Account> {
+        self.0.account(most)
+    }
+
     /// The entry, which was committed with this revision.
     pub(crate) fn since(self, revision: ResourceVersion) -> LogicalCluster {
         LogicalCluster { since: revision, ..self.0 }
@@ -52,13 +57,14 @@ impl Newborn {
 pub(crate) fn birth(
     id: LogicalClusterId,
     path: LogicalClusterPath,
-    of: Option<(LogicalClusterId, Uid)>,
+    of: Option<(LogicalClusterId, Uid, WorkspaceLimits)>,
     seams: &Seams,
 ) -> Result<Birth, Status> {
-    let (parent, workspace) = of.unzip();
+    let limits = of.as_ref().map(|(.., limits)| *limits).filter(|limits| !limits.is_none()).map(Box::new);
+    let (parent, workspace) = of.map(|(parent, workspace, _)| (parent, workspace)).unzip();
     let created = seams.now_text();
     let since = ResourceVersion::FIRST;
-    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase: Phase::Ready };
+    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase: Phase::Ready, limits };
     let absent = |key, record| Write { key, expect: Expect::Absent, record: Some(record) };
     let mut writes = vec![absent(record::key_of(id), record::of(&cluster))];
     for name in NAMESPACES {
@@ -82,7 +88,7 @@ fn namespace(name: &str, seams: &Seams) -> Result<Value, Status> {
 /// Makes `root` at the first start of a store.
 pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<LogicalCluster, Status> {
     let birth = birth(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, seams)?;
-    let txn = Transaction { checks: Vec::new(), writes: birth.writes };
+    let txn = Transaction { writes: birth.writes, ..Transaction::default() };
     match store.commit(txn).await {
         Ok(committed) => Ok(birth.cluster.since(committed.into_inner().first)),
         // Another server on the same store was faster.

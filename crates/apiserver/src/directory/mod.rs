@@ -1,6 +1,7 @@
 //! Which logical clusters there are: path ↔ id, in memory, backed by records of the system's own logical cluster.
 
 mod create;
+mod limits;
 mod record;
 
 use std::{
@@ -21,7 +22,10 @@ use crate::{
 };
 
 pub use create::id_counter;
+pub use limits::WorkspaceLimits;
 pub use record::Phase;
+
+pub(crate) use limits::{MAX_BYTES, MAX_OBJECTS};
 
 pub(crate) use create::{IdAllocator, Newborn, birth, found_root};
 pub(crate) use record::key_of;
@@ -43,6 +47,8 @@ pub struct LogicalCluster {
     pub since: ResourceVersion,
     /// Whether it is being deleted.
     pub phase: Phase,
+    /// Limits of its own, as few have.
+    pub limits: Option<Box<WorkspaceLimits>>,
 }
 
 impl LogicalCluster {
@@ -211,7 +217,7 @@ impl Directory {
     /// When the store fails.
     pub async fn mark_deleting(&self, id: LogicalClusterId) -> Result<(), StoreError> {
         let Some((marked, write)) = self.marking(id) else { return Ok(()) };
-        self.store.commit(Transaction { checks: Vec::new(), writes: vec![write] }).await?;
+        self.store.commit(Transaction { writes: vec![write], ..Transaction::default() }).await?;
         self.insert(marked);
         Ok(())
     }
@@ -223,6 +229,21 @@ impl Directory {
         let write = Write { key: key_of(id), expect: Expect::Present, record: Some(record::of(&marked)) };
         Some((marked, write))
     }
+    /// The write that gives a logical cluster other limits, and the entry to insert after it. `None` where it is gone.
+    ///
+    /// # Errors
+    /// As [`Directory::stored`].
+    pub(crate) async fn limiting(
+        &self,
+        id: LogicalClusterId,
+        limits: WorkspaceLimits,
+    ) -> Result<Option<(LogicalCluster, Write)>, Status> {
+        let Some((current, expect)) = self.stored(id).await? else { return Ok(None) };
+        let limited = LogicalCluster { limits: (!limits.is_none()).then(|| Box::new(limits)), ..current };
+        let write = Write { key: key_of(id), expect, record: Some(record::of(&limited)) };
+        Ok(Some((limited, write)))
+    }
+
 
     /// Forgets a logical cluster whose content is gone: from now on it is as if it had never been.
     ///

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::errors::{damaged, log};
 
-use super::LogicalCluster;
+use super::{LogicalCluster, WorkspaceLimits};
 
 /// Where a logical cluster is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub(super) fn of(cluster: &LogicalCluster) -> Record {
             "path": cluster.path,
             "parent": cluster.parent.map(|id| id.to_string()),
             "workspaceUID": cluster.workspace,
+            "maxTotalObjects": cluster.limits.as_ref().and_then(|limits| limits.objects),
+            "maxTotalBytes": cluster.limits.as_ref().and_then(|limits| limits.bytes),
         },
         "status": {"phase": cluster.phase.text()},
     }))
@@ -68,6 +70,8 @@ pub(super) fn read(stored: &StoredObject) -> Result<LogicalCluster, Status> {
 
 fn parse(value: &Value, since: ResourceVersion) -> Option<LogicalCluster> {
     let spec = |key: &str| value.get("spec")?.get(key)?.as_str();
+    let number = |key: &str| value.get("spec")?.get(key)?.as_u64();
+    let limits = WorkspaceLimits { objects: number("maxTotalObjects"), bytes: number("maxTotalBytes") };
     Some(LogicalCluster {
         id: object::name(value).parse().ok()?,
         path: spec("path")?.parse::<LogicalClusterPath>().ok()?,
@@ -79,6 +83,7 @@ fn parse(value: &Value, since: ResourceVersion) -> Option<LogicalCluster> {
             "Deleting" => Phase::Deleting,
             _ => Phase::Ready,
         },
+        limits: (!limits.is_none()).then(|| Box::new(limits)),
     })
 }
 
@@ -96,6 +101,7 @@ mod tests {
             created: "2026-01-01T00:00:00Z".into(),
             since: ResourceVersion::FIRST,
             phase: Phase::Deleting,
+            limits: Some(Box::new(WorkspaceLimits { objects: Some(7), bytes: None })),
         };
         let value = of(&cluster).to_value(ResourceVersion::FIRST).unwrap();
         assert_eq!(parse(&value, cluster.since), Some(cluster));

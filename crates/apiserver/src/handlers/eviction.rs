@@ -207,7 +207,7 @@ impl Eviction<'_> {
             self.track(&budget, &mut spent)?;
             let (key, expect) = (stored.key.clone(), Expect::At(stored.revision));
             let writes = vec![Write { key, expect, record: Some(Record::of(&spent)) }];
-            match self.api.store.commit(Transaction { checks: Vec::new(), writes }).await {
+            match self.api.store.commit(Transaction { writes, ..Transaction::default() }).await {
                 Ok(_) => return Ok(true),
                 Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(status_for(&error)),

@@ -67,6 +67,7 @@ fn is_failure(error: &StoreError) -> bool {
         StoreError::NotFound { .. }
         | StoreError::AlreadyExists { .. }
         | StoreError::Conflict { .. }
+        | StoreError::OverLimit { .. }
         | StoreError::NotDamaged { .. } => false,
         StoreError::Compacted { .. }
         | StoreError::FutureRevision { .. }

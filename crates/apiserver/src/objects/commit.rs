@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_store::{Committed, Durable, Expect, StoreError, StoredObject, Transaction, Write};
+use portolan_store::{Account, Committed, Durable, Expect, StoreError, StoredObject, Transaction, Usage, Write};
 use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion, Status};
 
 use crate::{
@@ -12,6 +12,8 @@ use crate::{
     errors::status_for,
     kinds::{Catalog, Changing},
 };
+
+use super::accounts::{accounts, over_limit};
 
 /// A write that is ready but for its commit.
 #[derive(Clone)]
@@ -35,11 +37,19 @@ pub(crate) struct Commit {
 pub(crate) enum Entry {
     /// Of a logical cluster that comes to be in the transaction.
     New(Newborn),
-    /// Of one that is there, and is being deleted from now on.
-    Marked(LogicalCluster),
+    /// Of one that is there, as it is from now on.
+    Changed(LogicalCluster),
 }
 
 impl Entry {
+    /// The account of a logical cluster that comes to be, where the server allows `most`.
+    pub(super) fn newborn_account(&self, most: Usage) -> Option<Account> {
+        match self {
+            Self::New(newborn) => newborn.account(most),
+            Self::Changed(_) => None,
+        }
+    }
+
     /// Writes a new entry before all else, so that none of its transaction is from before it. The place of what was first then.
     fn come_first(&self, writes: &mut [Write]) -> u64 {
         let Self::New(newborn) = self else { return 0 };
@@ -53,7 +63,7 @@ impl Entry {
     fn committed(self, committed: Committed) -> LogicalCluster {
         match self {
             Self::New(newborn) => newborn.since(committed.first),
-            Self::Marked(marked) => marked,
+            Self::Changed(changed) => changed,
         }
     }
 }
@@ -92,17 +102,18 @@ impl Commit {
         Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None, turn: None }
     }
 
-    fn transaction(&self) -> Transaction {
+    fn transaction(&self, api: &ApiServer) -> Transaction {
         let own = Write { key: self.key.clone(), expect: self.expect, record: self.record.clone() };
         let writes = std::iter::once(own).chain(self.companions.iter().cloned()).collect();
-        Transaction { checks: self.checks.clone(), writes }
+        let transaction = Transaction { checks: self.checks.clone(), writes, accounts: Vec::new() };
+        Transaction { accounts: accounts(api, &transaction, self.entry.as_ref()), ..transaction }
     }
 
     /// All of it as a transaction, where nothing else follows from its being committed.
-    pub(crate) fn plain(&self) -> Option<Transaction> {
+    pub(crate) fn plain(&self, api: &ApiServer) -> Option<Transaction> {
         let follows = KnownBy::of(&self.key) != KnownBy::Nobody || Catalog::is_about(&self.key);
         let is_plain = !follows && self.entry.is_none() && self.turn.is_none();
-        is_plain.then(|| self.transaction())
+        is_plain.then(|| self.transaction(api))
     }
 
     /// The object as it is stored at a revision; for a removal, `last` with the removal's revision.
@@ -122,7 +133,7 @@ impl Commit {
         api: &ApiServer,
         last: Option<&StoredObject>,
     ) -> Result<StoredObject, CommitError> {
-        let mut transaction = self.transaction();
+        let mut transaction = self.transaction(api);
         let (entry, turn) = (self.entry.take(), self.turn.take());
         let own = entry.as_ref().map_or(0, |entry| entry.come_first(&mut transaction.writes));
         portolan_types::failpoint!("api/commit-ready");
@@ -133,7 +144,7 @@ impl Commit {
             true => with_consequences(api, transaction, after).await,
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
-        let revision = committed.map_err(|error| raced(&self.key, &error))?.first.plus(own);
+        let revision = committed.map_err(|error| raced(api, &self.key, &error))?.first.plus(own);
         portolan_types::failpoint!("api/commit-done");
         Ok(self.stored(revision, last))
     }
@@ -198,7 +209,7 @@ async fn with_consequences(
     task.await.unwrap_or(Err(StoreError::Unknown))
 }
 
-fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
+fn raced(api: &ApiServer, key: &ObjectKey, error: &StoreError) -> CommitError {
     let status = status_for(error);
     match error {
         StoreError::AlreadyExists { key: of } if of == key => CommitError::Exists(status),
@@ -207,6 +218,7 @@ fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
         }
         StoreError::NotFound { .. } => CommitError::Raced(status),
         StoreError::TooLarge { .. } => CommitError::TooLarge(status),
+        StoreError::OverLimit { cluster, excess } => CommitError::Failed(over_limit(api, key, *cluster, *excess)),
         StoreError::Compacted { .. }
         | StoreError::FutureRevision { .. }
         | StoreError::Overloaded

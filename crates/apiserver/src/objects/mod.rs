@@ -1,5 +1,6 @@
 //! Objects between handlers and the store: finding, listing, committing.
 
+mod accounts;
 mod commit;
 mod defined;
 mod find;

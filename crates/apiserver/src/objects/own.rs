@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     call::Target,
-    directory::{LogicalCluster, Phase},
+    directory::{LogicalCluster, MAX_BYTES, MAX_OBJECTS, Phase},
 };
 
 /// The name of the face.
@@ -91,6 +91,14 @@ fn face(cluster: &LogicalCluster) -> Value {
         "spec": {},
         "status": {"phase": phase},
     });
+    if let Some(limits) = &cluster.limits {
+        let annotations = &mut object["metadata"]["annotations"];
+        for (key, limit) in [(MAX_OBJECTS, limits.objects), (MAX_BYTES, limits.bytes)] {
+            if let Some(limit) = limit {
+                annotations[key] = limit.to_string().into();
+            }
+        }
+    }
     if let Some((parent, uid)) = cluster.parent.zip(cluster.workspace.as_ref()) {
         object["spec"]["owner"] = json!({
             "apiVersion": "tenancy.kcp.io/v1alpha1",

@@ -63,6 +63,7 @@ pub(super) async fn stand_in(
         created: String::new(),
         since: ResourceVersion::FIRST,
         phase: Phase::Ready,
+        limits: None,
     }))
 }
 

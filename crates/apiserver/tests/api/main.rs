@@ -17,6 +17,7 @@ mod fairness;
 mod forms;
 mod hooks;
 mod mutating;
+mod limits;
 mod nowhere;
 mod outcomes;
 mod policies;

@@ -732,7 +732,7 @@ async fn a_pod_that_is_marked_to_go_at_once_goes_whoever_writes_it_in_between() 
         other["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         let record = (case == "written").then(|| Record::of(&other));
         let writes = vec![Write { key: key.clone(), expect: Expect::Present, record }];
-        store.write_before([None, Some(Transaction { checks: Vec::new(), writes })]);
+        store.write_before([None, Some(Transaction { writes, ..Transaction::default() })]);
         let options = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});
         let json = [("content-type", "application/json")];
         let gone = admin.send("DELETE", &format!("{PODS}/p"), &json, options.to_string()).await;

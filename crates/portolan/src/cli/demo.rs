@@ -23,7 +23,7 @@ use super::{
     values,
     version::PORTOLAN,
 };
-use crate::control_plane::{self, Config, ControlPlane, HISTORY, Storage};
+use crate::control_plane::{self, Config, ControlPlane, HISTORY, Storage, WORKSPACE_LIMITS};
 
 /// The sample app.
 pub(super) const MANIFESTS: [&str; 5] = [
@@ -114,6 +114,8 @@ impl Demo {
             addresses: portolan_syncer::Addresses::default(),
             webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
             goaway_chance: 0.0,
+            workspace_limits: WORKSPACE_LIMITS,
+            computes_nodes: true,
             tokens: Vec::new(),
             history: HISTORY,
         };

@@ -12,14 +12,16 @@ use portolan_apiserver::{
     authn::{StaticToken, parse_token_file},
     webhooks::WebhookAddresses,
 };
-use portolan_store::{Engine, HistoryBounds};
+use portolan_store::{Engine, HistoryBounds, Usage};
 use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::etcd::EtcdFlags;
 use super::{progress::human, values};
-use crate::control_plane::{self, Config, HISTORY, Storage};
+use crate::control_plane::{self, Config, HISTORY, Storage, WORKSPACE_LIMITS};
 
+/// Bytes that a workspace may store when nothing else is said, as on the command line.
+const WORKSPACE_BYTES: &str = "4Gi";
 /// How long history is kept when nothing else is said.
 pub(super) const HISTORY_TIME: &str = "300";
 
@@ -55,6 +57,16 @@ pub(crate) struct Server {
     /// in every workspace. The file is read at the start.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Most objects that a workspace stores with all workspaces below it, unless its annotation core.kcp.io/max-total-objects says
+    /// otherwise.
+    #[arg(long, value_name = "NUMBER", default_value_t = WORKSPACE_LIMITS.objects)]
+    max_objects_per_workspace: u64,
+    /// Most bytes of them, unless its annotation core.kcp.io/max-total-bytes says otherwise: a number, or a quantity as 512Mi or 4Gi.
+    #[arg(long, value_name = "BYTES", default_value = WORKSPACE_BYTES, value_parser = values::bytes)]
+    max_bytes_per_workspace: u64,
+    /// Store nodes as any other object, as kube-apiserver does, instead of showing one for each physical cluster within reach.
+    #[arg(long, hide = true)]
+    stored_nodes: bool,
     /// For how long changes are kept at least, unless they are too many: what watches resume from and pages go on at. Seconds, or
     /// with units, as 5m or 1h30m.
     #[arg(long, value_name = "TIME", default_value = HISTORY_TIME, value_parser = values::time)]
@@ -124,6 +136,8 @@ impl Server {
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
             goaway_chance: self.goaway_chance,
+            workspace_limits: Usage { objects: self.max_objects_per_workspace, bytes: self.max_bytes_per_workspace },
+            computes_nodes: !self.stored_nodes,
             tokens,
             history: HistoryBounds { time: self.history, revisions: self.history_revisions },
         };

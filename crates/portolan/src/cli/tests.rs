@@ -42,6 +42,8 @@ async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
         addresses: portolan_syncer::Addresses { allow_loopback: true },
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         goaway_chance: 0.0,
+        workspace_limits: control_plane::WORKSPACE_LIMITS,
+        computes_nodes: true,
         tokens: Vec::new(),
         history: control_plane::HISTORY,
     };

@@ -10,6 +10,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
+use portolan_types::quantity::Quantity;
+
 use super::server::ServerStore;
 
 /// Bytes of a DNS name, and of one of its labels (RFC 1035).
@@ -30,6 +32,12 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
             "it is no address with a port, such as 127.0.0.1:6443, [::1]:6443, or 0.0.0.0:6443 for all".to_owned()
         }),
     }
+}
+
+/// A number of bytes, or a quantity of them.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let quantity = text.parse::<Quantity>().ok().and_then(|quantity| u64::try_from(quantity.units()).ok());
+    quantity.ok_or_else(|| "it is no quantity of bytes, such as 1073741824, 512Mi or 4Gi".to_owned())
 }
 
 /// A time of a second or more: seconds, or with units as other flags of Kubernetes have it.

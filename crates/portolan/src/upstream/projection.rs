@@ -149,7 +149,7 @@ async fn show_event(
         }
     };
     let write = Write { key, expect, record: Some(Record::of(&wanted)) };
-    Ok(Some(Transaction { writes: vec![write], checks: vec![(around, Expect::At(at))] }))
+    Ok(Some(Transaction { writes: vec![write], checks: vec![(around, Expect::At(at))], ..Transaction::default() }))
 }
 
 async fn remove(

@@ -369,7 +369,9 @@ fn refused(dir: &Path, error: BackendError) -> OpenError {
     match source.downcast::<io::Error>() {
         Ok(source) => OpenError::Io { what: format!("using the store in {}", dir.display()), source: *source },
         Err(other) => match other.downcast_ref() {
-            Some(NewerLayout(found)) => OpenError::NewerFormat { found: (*found).into(), known: FORMAT.into() },
+            Some(NewerLayout { found, known }) => {
+                OpenError::NewerFormat { found: (*found).into(), known: (*known).into() }
+            }
             None => damaged,
         },
     }
@@ -385,7 +387,7 @@ fn open_redb(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Box
 /// When the store ends before its mark, or the two do not fit together otherwise.
 fn compare_with_mark(path: &Path, kv: &dyn OrderedKv) -> KvResult<()> {
     let Found { identity, marks, .. } = read(kv, load)?.map_err(|error| match error {
-        LoadError::NewerFormat(newer) => failure("opening the store")(NewerLayout(newer)),
+        LoadError::NewerFormat(newer) => failure("opening the store")(NewerLayout { found: newer, known: FORMAT }),
         LoadError::Damaged(_) => error.into(),
     })?;
     let dir = path.parent().unwrap_or(path).to_owned();

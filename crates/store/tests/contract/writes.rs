@@ -219,7 +219,7 @@ pub(crate) async fn a_transaction_has_bounds(scene: Scene) {
             write.expect = Expect::Anything;
             write
         };
-        Transaction { checks, writes: many(writes).writes.into_iter().map(renamed).collect() }
+        Transaction { checks, writes: many(writes).writes.into_iter().map(renamed).collect(), ..Transaction::default() }
     };
     for writes in [1, 40, MAX_TRANSACTION_OBJECTS] {
         let checks = MAX_TRANSACTION_CONDITIONS - writes - 1;

@@ -233,6 +233,8 @@ impl Group {
     fn add(&mut self, more: Transaction, answer: oneshot::Sender<Outcome>) {
         self.fitting.push((self.transaction.writes.len() as u64, answer));
         self.transaction.writes.extend(more.writes);
+        // All are of one logical cluster.
+        self.transaction.accounts = more.accounts;
         add_checks(&mut self.transaction.checks, more.checks);
     }
 }
@@ -274,6 +276,7 @@ fn is_of_one(error: &StoreError) -> bool {
         | StoreError::Conflict { .. }
         | StoreError::FutureRevision { .. }
         | StoreError::TooLarge { .. }
+        | StoreError::OverLimit { .. }
         | StoreError::Damaged { .. }
         | StoreError::NotDamaged { .. } => true,
         StoreError::Compacted { .. }

@@ -43,8 +43,12 @@ const SPARE: u64 = 1 << 20;
 
 /// What a newer version wrote.
 #[derive(Debug, thiserror::Error)]
-#[error("the store's file has format {0}, this version knows formats up to {VERSION}")]
-pub(crate) struct NewerLayout(pub(crate) u32);
+#[error("the store's file has format {found}, this version knows formats up to {known}")]
+pub(crate) struct NewerLayout {
+    pub(crate) found: u32,
+    /// The newest that this version knows, of files or of what is in them.
+    pub(crate) known: u32,
+}
 
 /// What an older version wrote, and nobody has opened since.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +87,7 @@ fn is_older(path: &Path) -> KvResult<bool> {
     match start_of(path).map_err(failure(OPENING))? {
         Some(Start::Redb) => Ok(true),
         Some(Start::Version(newer)) if newer > VERSION => {
-            let newer = NewerLayout(newer);
+            let newer = NewerLayout { found: newer, known: VERSION };
             Err(BackendError { context: newer.to_string(), source: Some(Box::new(newer)) })
         }
         Some(Start::Version(_) | Start::Unknown) | None => Ok(false),
@@ -322,7 +326,7 @@ mod tests {
         fs::write(&path, &bytes).unwrap();
         let refused = opened(&path).map(drop).unwrap_err();
         let newer = refused.source.unwrap().downcast::<NewerLayout>().unwrap();
-        assert_eq!((newer.0, fs::read(&path).unwrap()), (VERSION + 1, bytes));
+        assert_eq!((newer.found, fs::read(&path).unwrap()), (VERSION + 1, bytes));
     }
 
     #[test]
