@@ -31,6 +31,9 @@ func main() {
 			return
 		}
 		metadata := map[string]any{"name": meta.Name}
+		if meta.Namespace != "" {
+			metadata["namespace"] = meta.Namespace
+		}
 		if len(meta.Labels) > 0 {
 			metadata["labels"] = meta.Labels
 		}
@@ -53,5 +56,11 @@ func main() {
 	}
 	for _, binding := range bootstrappolicy.ClusterRoleBindings() {
 		emit("ClusterRoleBinding", binding.ObjectMeta, map[string]any{"subjects": binding.Subjects, "roleRef": binding.RoleRef})
+	}
+	// All others are for the identities of a controller manager.
+	for _, role := range bootstrappolicy.NamespaceRoles()[metav1.NamespaceSystem] {
+		if role.Name == "extension-apiserver-authentication-reader" {
+			emit("Role", role.ObjectMeta, map[string]any{"rules": role.Rules})
+		}
 	}
 }

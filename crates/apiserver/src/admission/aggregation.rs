@@ -2,7 +2,7 @@
 //! with a revision of its own, that watchers are told of. From then on a loop keeps its rules.
 
 use portolan_store::{Expect, Write};
-use portolan_types::{Record, Status, object};
+use portolan_types::{ObjectKey, Record, Status, object};
 use serde_json::Value;
 
 use crate::{
@@ -37,7 +37,9 @@ pub(super) async fn furnish(
     let (before, after) =
         (ClusterRoles::untouched(), ClusterRoles::new(OwnObjects { cluster_roles: own, ..OwnObjects::default() }));
     for name in shared.into_iter().filter(|name| before.rules(name) != after.rules(name)) {
-        let copy = bootstrap::one(request.cluster, &commit.key.resource, name, &after);
+        let Ok(name) = name.parse() else { continue };
+        let key = ObjectKey { name, ..commit.key.clone() };
+        let copy = bootstrap::one(api, request.cluster, &key, &after);
         commit.companions.extend(copy.map(|copy| Write {
             key: copy.key,
             expect: Expect::Absent,

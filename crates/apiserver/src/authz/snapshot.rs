@@ -80,7 +80,7 @@ impl ClusterRoles {
             bindings.entry(object::namespace(binding).to_owned()).or_default().push(Binding::of(binding));
         }
         let mut rules: HashMap<String, HashMap<String, Vec<PolicyRule>>> = HashMap::new();
-        for role in &own.roles {
+        for role in bootstrap().roles.iter().chain(&own.roles) {
             let here = rules.entry(object::namespace(role).to_owned()).or_default();
             here.insert(object::name(role).to_owned(), PolicyRule::of(role));
         }

@@ -188,8 +188,8 @@ async fn remove(
     (key, found): (&ObjectKey, Found),
     (options, admission): (&DeleteOptions, Admission),
 ) -> Result<Deleted, Status> {
-    if bootstrap::is_shared(&key.resource, &key.name) {
-        let why = "it belongs to every logical cluster; change what it allows instead of deleting it";
+    if bootstrap::is_shared(key) {
+        let why = "it belongs to every logical cluster; change it instead of deleting it";
         return Err(Status::forbidden(&target.resource(), &key.name, why));
     }
     let races = Races::new(api, key, call.deadline);
@@ -335,7 +335,7 @@ async fn delete_listed(
     (stored, is_past): (StoredObject, bool),
     options: &DeleteOptions,
 ) -> Result<Option<Value>, Status> {
-    if bootstrap::is_shared(&stored.key.resource, &stored.key.name) {
+    if bootstrap::is_shared(&stored.key) {
         return Ok(None);
     }
     let key = stored.key.clone();

@@ -36,11 +36,11 @@ impl ApiServer {
         if let Some(stored) = stored {
             return Box::pin(self.understood(target, stored)).await;
         }
-        if !bootstrap::is_shared(&key.resource, &key.name) {
+        if !bootstrap::is_shared(key) {
             return Ok(None);
         }
         let roles = self.rbac.roles(call.cluster.id).await?;
-        let shared = bootstrap::one(&call.cluster, &key.resource, &key.name, &roles);
+        let shared = bootstrap::one(self, &call.cluster, key, &roles);
         Ok(shared.map(|stored| Found::current(stored, Expect::Absent)))
     }
 

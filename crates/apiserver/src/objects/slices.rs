@@ -63,7 +63,7 @@ impl Slices {
         selection: &Selection,
         request: RangeRequest,
     ) -> Result<Self, Status> {
-        let shared = shared(api, call, target, request.after.as_ref()).await?;
+        let shared = shared(api, call, (target, selection), request.after.as_ref()).await?;
         let labels = match shared {
             // An own object hides the shared one of its name also where only the latter is selected.
             Some(_) => LabelSelector::everything(),
@@ -189,19 +189,30 @@ impl Slices {
     }
 }
 
-/// The shared objects behind a key; `None` for resources that have none.
+/// The shared objects behind a key; `None` where none is selected, so that the store can do all of it.
 async fn shared(
     api: &ApiServer,
     call: &Call,
-    target: &Target,
+    (target, selection): (&Target, &Selection),
     after: Option<&ObjectKey>,
 ) -> Result<Option<Vec<StoredObject>>, Status> {
     let resource = target.stored_as();
-    if !bootstrap::has_shared(&resource) {
+    if !bootstrap::has_shared(&resource, target.namespace.as_ref()) {
         return Ok(None);
     }
     let roles = api.rbac.roles(call.cluster.id).await?;
-    let mut all = bootstrap::all(&call.cluster, &resource, &roles);
-    all.retain(|shared| after.is_none_or(|after| shared.key > *after));
-    Ok(Some(all))
+    let mut all = bootstrap::all(api, &call.cluster, &resource, &roles);
+    all.retain(|shared| {
+        let is_there = target.namespace.is_none() || target.namespace.as_ref() == shared.key.namespace();
+        is_there && after.is_none_or(|after| shared.key > *after)
+    });
+    let is_selected = |shared: &StoredObject| {
+        selection.matches(target, &shared.key, &shared.record, shared.revision).map_err(|e| damaged(&shared.key, &e))
+    };
+    for shared in &all {
+        if is_selected(shared)? {
+            return Ok(Some(all));
+        }
+    }
+    Ok(None)
 }

@@ -281,11 +281,11 @@ impl Watch {
 
 /// A shared object that becomes an own one was there before.
 async fn from_shared(api: &ApiServer, call: &Call, event: Arc<Event>) -> Result<Arc<Event>, Status> {
-    if event.change != Change::Created || !bootstrap::is_shared(&event.key.resource, &event.key.name) {
+    if event.change != Change::Created || !bootstrap::is_shared(&event.key) {
         return Ok(event);
     }
     let roles = api.rbac.roles(call.cluster.id).await?;
-    let shared = bootstrap::one(&call.cluster, &event.key.resource, &event.key.name, &roles);
+    let shared = bootstrap::one(api, &call.cluster, &event.key, &roles);
     let previous = shared.map(|shared| shared.record);
     Ok(Arc::new(Event { change: Change::Updated, previous, ..Event::clone(&event) }))
 }

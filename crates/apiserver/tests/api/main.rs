@@ -13,6 +13,7 @@ mod custom;
 mod damage;
 mod discovery;
 mod endpoints;
+mod extension_servers;
 mod fairness;
 mod forms;
 mod hooks;

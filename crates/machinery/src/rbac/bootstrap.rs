@@ -15,6 +15,8 @@ pub struct Bootstrap {
     pub cluster_roles: Vec<Value>,
     /// ClusterRoleBindings, by name.
     pub cluster_role_bindings: Vec<Value>,
+    /// Roles, by namespace and name.
+    pub roles: Vec<Value>,
 }
 
 /// The shared table. Parsed once.
@@ -22,13 +24,22 @@ pub fn bootstrap() -> &'static Bootstrap {
     static TABLE: LazyLock<Bootstrap> = LazyLock::new(|| {
         let lines = DATA.iter().flat_map(|text| text.lines());
         let objects = lines.map(|line| serde_json::from_str::<Value>(line).expect("the table is tested to parse"));
-        let (mut roles, mut bindings): (Vec<Value>, Vec<Value>) =
-            objects.partition(|o| o.get("kind").and_then(Value::as_str) == Some("ClusterRole"));
-        roles.sort_by(|a, b| object::name(a).cmp(object::name(b)));
-        bindings.sort_by(|a, b| object::name(a).cmp(object::name(b)));
-        Bootstrap { cluster_roles: roles, cluster_role_bindings: bindings }
+        let mut objects: Vec<Value> = objects.collect();
+        objects.sort_by(|a, b| address(a).cmp(&address(b)));
+        let mut of_kind = |kind: &str| {
+            objects.extract_if(.., |object| object.get("kind").and_then(Value::as_str) == Some(kind)).collect()
+        };
+        Bootstrap {
+            cluster_roles: of_kind("ClusterRole"),
+            cluster_role_bindings: of_kind("ClusterRoleBinding"),
+            roles: of_kind("Role"),
+        }
     });
     &TABLE
+}
+
+fn address(object: &Value) -> (&str, &str) {
+    (object::namespace(object), object::name(object))
 }
 
 #[cfg(test)]
@@ -41,6 +52,10 @@ mod tests {
         for name in ["admin", "cluster-admin", "edit", "view", "system:discovery", "system:basic-user"] {
             assert!(table.cluster_roles.iter().any(|r| object::name(r) == name), "{name}");
         }
+        assert_eq!(
+            table.roles.iter().map(address).collect::<Vec<_>>(),
+            [("kube-system", "extension-apiserver-authentication-reader")]
+        );
         let bound: Vec<&str> = table.cluster_role_bindings.iter().map(object::name).collect();
         assert!(bound.contains(&"cluster-admin") && bound.contains(&"system:discovery"), "{bound:?}");
     }
