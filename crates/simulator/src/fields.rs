@@ -43,18 +43,7 @@ pub(crate) fn set_condition(
     message: &str,
     now: &str,
 ) {
-    put_condition(conditions, kind, if status { "True" } else { "False" }, reason, message, now);
-}
-
-/// Sets a condition whose status may also be `Unknown`.
-pub(crate) fn put_condition(
-    conditions: &mut Vec<Value>,
-    kind: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
-    now: &str,
-) {
+    let status = if status { "True" } else { "False" };
     let current = conditions.iter_mut().find(|c| c.get("type").and_then(Value::as_str) == Some(kind));
     let since = match &current {
         Some(c) if text(c, "/status") == status => text(c, "/lastTransitionTime").to_owned(),

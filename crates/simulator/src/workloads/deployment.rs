@@ -1,5 +1,7 @@
 //! Deployment → ReplicaSets, with rolling updates.
 
+use std::time::Duration;
+
 use portolan_controllers::{
     Outcome, PlaneError,
     plane::{Found, Step},
@@ -10,9 +12,10 @@ use serde_json::{Value, json};
 use super::{
     Workload,
     children::{Family, annotations_to_hand_on},
+    progress::Progress,
     rollout::{Set, Strategy, next},
 };
-use crate::fields::{controller_ref, list, number, put_condition, set_condition, short_hash};
+use crate::fields::{controller_ref, list, number, set_condition, short_hash};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -44,15 +47,22 @@ async fn create_set(family: &Family, deployment: &Found, hash: &str, revision: i
     family.create(deployment, set).await
 }
 
-async fn scale(family: &Family, set: &Found, replicas: i64) -> Result<(), PlaneError> {
-    let write = |current: &mut Value| match number(current, "/spec/replicas") == Some(replicas) {
-        true => Step::Keep,
-        false => {
-            current["spec"]["replicas"] = replicas.into();
-            Step::Write(None)
+async fn scale(family: &Family, deployment: &Found, set: &Found, replicas: i64) -> Result<(), PlaneError> {
+    let mut from = None;
+    let write = |current: &mut Value| {
+        let known = number(current, "/spec/replicas").unwrap_or(0);
+        from = (known != replicas).then_some(known);
+        if from.is_none() {
+            return Step::Keep;
         }
+        current["spec"]["replicas"] = replicas.into();
+        Step::Write(None)
     };
-    family.plane.change(family.child, &set.key, write).await.map(drop)
+    family.plane.change(family.child, &set.key, write).await?;
+    let Some(from) = from else { return Ok(()) };
+    let (name, way) = (object::name(&set.object), if from < replicas { "up" } else { "down" });
+    let message = format!("Scaled {way} replica set {name} from {from} to {replicas}");
+    family.note(deployment, "deployment-controller", (false, "ScalingReplicaSet", &message)).await
 }
 
 async fn tidy(family: &Family, deployment: &Found, old: &[&Found]) -> Result<(), PlaneError> {
@@ -109,9 +119,9 @@ async fn roll(family: &Family, deployment: &Found, new: &Found, old: &[&Found]) 
     let desired = number(&deployment.object, "/spec/replicas").unwrap_or(1);
     let sets: Vec<Set> = old.iter().map(|set| set_of(set)).collect();
     let (next_new, next_old) = next(Strategy::of(&deployment.object, desired), desired, set_of(new), &sets);
-    scale(family, new, next_new).await?;
+    scale(family, deployment, new, next_new).await?;
     for (set, replicas) in old.iter().zip(next_old) {
-        scale(family, set, replicas).await?;
+        scale(family, deployment, set, replicas).await?;
     }
     tidy(family, deployment, old).await
 }
@@ -132,19 +142,17 @@ async fn hold(family: &Family, deployment: &Found, sets: &[Found], new: Option<&
     match active.as_slice() {
         [] => {
             if let Some(latest) = new.or(sets.last()) {
-                scale(family, latest, desired).await?;
+                scale(family, deployment, latest, desired).await?;
             }
         }
-        [only] => scale(family, only, desired).await?,
+        [only] => scale(family, deployment, only, desired).await?,
         several => {
             for (set, replicas) in several.iter().zip(proportions(&deployment.object, desired, several)) {
-                scale(family, set, replicas).await?;
+                scale(family, deployment, set, replicas).await?;
             }
         }
     }
-    let now = family.plane.seams().now_text();
-    family.write_status(&deployment.key, &status(&deployment.object, new, sets, &now)).await?;
-    Ok(Outcome::Done)
+    write_status(family, deployment, new, sets).await
 }
 
 /// Shares a Deployment's replicas out to the sets that are active, in proportion to their present sizes. The newest, which comes last,
@@ -166,42 +174,68 @@ fn proportions(deployment: &Value, desired: i64, sets: &[&Found]) -> Vec<i64> {
     shares
 }
 
-fn status(deployment: &Value, new: Option<&Found>, all: &[Found], now: &str) -> Value {
+/// Numbers of the status, and whether enough replicas are available.
+fn numbers(deployment: &Value, new: Option<&Found>, all: &[Found]) -> (Value, bool) {
     let desired = number(deployment, "/spec/replicas").unwrap_or(1);
     let sum = |field: &str| all.iter().map(|set| count(set, field)).sum::<i64>();
     let of_new = |field: &str| new.map_or(0, |new| count(new, field));
-    let (total, updated, available) = (sum("replicas"), of_new("replicas"), sum("availableReplicas"));
+    let (total, available) = (sum("replicas"), sum("availableReplicas"));
     let least = match Strategy::of(deployment, desired) {
         Strategy::Rolling { unavailable, .. } => desired - unavailable,
         Strategy::Recreate => desired,
     };
-    let complete = of_new("availableReplicas") >= desired && total == updated;
-    json!({
-        "observedGeneration": object::generation(deployment), "replicas": total, "updatedReplicas": updated,
+    let status = json!({
+        "observedGeneration": object::generation(deployment), "replicas": total, "updatedReplicas": of_new("replicas"),
         "readyReplicas": sum("readyReplicas"), "availableReplicas": available,
         "unavailableReplicas": (desired.max(total) - available).max(0),
         "terminatingReplicas": sum("terminatingReplicas"),
-        "conditions": conditions(deployment, available >= least, complete, now),
-    })
+    });
+    (status, available >= least)
 }
 
-fn conditions(deployment: &Value, enough: bool, complete: bool, now: &str) -> Vec<Value> {
-    let mut conditions = list(deployment, "/status/conditions").to_vec();
+/// Writes the status; looks again when the rollout may be out of time.
+async fn write_status(
+    family: &Family,
+    deployment: &Found,
+    new: Option<&Found>,
+    all: &[Found],
+) -> Result<Outcome, PlaneError> {
+    let object = &deployment.object;
+    let (mut status, enough) = numbers(object, new, all);
+    let seams = family.plane.seams();
+    let (now, now_text) = (seams.clock.now(), seams.now_text());
+    let set = new.map(|new| object::name(&new.object));
+    let (progressing, left) =
+        Progress { deployment: object, status: &status, set, now, now_text: &now_text }.condition();
+    let mut conditions = list(object, "/status/conditions").to_vec();
     let (reason, message) = match enough {
         true => ("MinimumReplicasAvailable", "Deployment has minimum availability."),
         false => ("MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
     };
-    set_condition(&mut conditions, "Available", enough, reason, message, now);
-    if is_paused(deployment) {
-        put_condition(&mut conditions, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now);
-        return conditions;
-    }
-    let (reason, message) = match complete {
-        true => ("NewReplicaSetAvailable", "ReplicaSet has successfully progressed."),
-        false => ("ReplicaSetUpdated", "ReplicaSet is progressing."),
+    set_condition(&mut conditions, "Available", enough, reason, message, &now_text);
+    conditions.retain(|own| own["type"] != "Progressing");
+    conditions.extend(progressing);
+    status["conditions"] = conditions.into();
+    family.write_status(&deployment.key, &status).await?;
+    Ok(left.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
+}
+
+/// Notes in the status that a ReplicaSet was created, from when on progress is expected.
+async fn note_created(family: &Family, deployment: &Found, hash: &str) -> Result<(), PlaneError> {
+    let name = format!("{}-{hash}", object::name(&deployment.object));
+    let seams = family.plane.seams();
+    let (now, now_text) = (seams.clock.now(), seams.now_text());
+    let status = &deployment.object["status"];
+    let created =
+        Progress { deployment: &deployment.object, status, set: Some(&name), now, now_text: &now_text }.created();
+    let note = |current: &mut Value| {
+        let mut conditions = list(current, "/status/conditions").to_vec();
+        conditions.retain(|own| own["type"] != "Progressing");
+        conditions.push(created.clone());
+        current["status"]["conditions"] = conditions.into();
+        true
     };
-    set_condition(&mut conditions, "Progressing", true, reason, message, now);
-    conditions
+    family.plane.force(&deployment.key, note).await.map(drop)
 }
 
 impl Workload for Deployments {
@@ -220,6 +254,7 @@ impl Workload for Deployments {
         let Some(new) = sets.iter().find(is_new) else {
             if !paused {
                 create_set(family, deployment, &hash, last + 1).await?;
+                note_created(family, deployment, &hash).await?;
                 return Ok(Outcome::Done);
             }
             return hold(family, deployment, &sets, None).await;
@@ -231,9 +266,6 @@ impl Workload for Deployments {
             return hold(family, deployment, &sets, Some(new)).await;
         }
         roll(family, deployment, new, &old).await?;
-        let now = family.plane.seams().now_text();
-        let status = status(&deployment.object, Some(new), &sets, &now);
-        family.write_status(&deployment.key, &status).await?;
-        Ok(Outcome::Done)
+        write_status(family, deployment, Some(new), &sets).await
     }
 }

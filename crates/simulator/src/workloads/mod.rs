@@ -5,6 +5,7 @@ mod cron_job;
 mod daemon_set;
 mod deployment;
 mod job;
+mod progress;
 mod replica_set;
 mod revisions;
 mod rollout;
