@@ -8,6 +8,7 @@ mod gate;
 mod members;
 mod placements;
 mod plane_name;
+mod projected_writes;
 mod readiness;
 mod rights;
 mod shared_keys;

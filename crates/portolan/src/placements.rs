@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{gate::Gate, rights::Rights};
+use crate::{gate::Gate, projected_writes::ProjectedWrites, rights::Rights};
 
 /// The scheduler to be: the API server's hooks are made before it, since it needs the server's directory.
 #[derive(Clone, Default)]
@@ -34,6 +34,7 @@ impl Placing {
     pub(crate) fn hook_into(&self, hooks: &mut Hooks) {
         hooks.advisor = Some(Arc::new(self.clone()));
         hooks.reviews.push(Arc::new(self.clone()));
+        hooks.admission.push(Arc::new(ProjectedWrites));
     }
 
     /// Starts the scheduler.

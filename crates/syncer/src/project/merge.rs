@@ -6,7 +6,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::{claims, jobs::translate_own_uid, write_sources};
+use super::{claims, jobs::translate_own_uid, pending, write_sources};
 
 /// What becomes of a projected object when it is gone on one physical cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +50,9 @@ pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
         if let Some(status) = existing.get("status") {
             put["status"] = status.clone();
         }
+    }
+    if !is_set && !is_revision {
+        new.clusters.iter().for_each(|copy| pending::keep_pending(existing, &mut put, &copy.uid));
     }
     if is_claim && !new.clusters.iter().any(|copy| claims::gives_way(existing, &put, &copy.uid)) {
         let mut kept = existing.clone();

@@ -8,6 +8,7 @@ mod events;
 mod jobs;
 mod merge;
 mod orphans;
+mod pending;
 mod replica_sets;
 mod revisions;
 mod slices;
@@ -26,6 +27,7 @@ pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
 pub use jobs::translate_own_uid;
 pub use orphans::orphan;
+pub use pending::{is_forwarded, pending_changes, pending_patch};
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
 pub use slices::{Named, rename_targets};
@@ -92,6 +94,7 @@ pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>,
         *status = crate::status::bounded(status);
     }
     seal(&mut shown, downstream, origin, None);
+    pending::note_shown(&mut shown, origin.uid);
     (shown.to_string().len() <= MAX_BYTES).then_some(shown)
 }
 

@@ -36,7 +36,7 @@ pub(super) fn copy_of(upstream: &UpstreamObject, namespace: Option<&str>, identi
     if !identity.namespace.is_empty() {
         labels.insert(annotations::DOWN_NAMESPACE.into(), Value::String(identity.namespace.clone()));
     }
-    let notes = kept(&upstream.object, "annotations", |key| !NOT_COPIED.contains(&key) && !is_snippet(key));
+    let notes = kept(&upstream.object, "annotations", |key| !is_left_out(key));
     let mut metadata = Map::new();
     metadata.insert("name".into(), Value::String(identity.name.clone()));
     if let Some(namespace) = namespace {
@@ -47,6 +47,11 @@ pub(super) fn copy_of(upstream: &UpstreamObject, namespace: Option<&str>, identi
         metadata.insert("annotations".into(), Value::Object(notes));
     }
     Value::Object(metadata)
+}
+
+/// Whether an annotation never goes downstream, besides Portolan's own.
+pub(crate) fn is_left_out(key: &str) -> bool {
+    NOT_COPIED.contains(&key) || is_snippet(key)
 }
 
 /// Raw configuration for an ingress controller that all tenants share.

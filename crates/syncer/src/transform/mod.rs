@@ -23,7 +23,7 @@ pub use credentials::AcceptedAudiences;
 pub(crate) use compat::may_lack_fields;
 pub(crate) use fields::covers;
 pub(crate) use lists::list_replacement;
-pub(crate) use metadata::{GENERATED_JOB_LABELS, is_ours as is_our_key};
+pub(crate) use metadata::{GENERATED_JOB_LABELS, is_left_out, is_ours as is_our_key};
 pub(crate) use namespaces::restore_selectors;
 pub(crate) use pods::is_token_volume;
 pub(crate) use volatile::without_volatile;

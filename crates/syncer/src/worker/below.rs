@@ -284,6 +284,7 @@ impl Worker {
             self.queue.add(Work::Below(place));
             return Ok(Outcome::Done);
         };
+        self.hand_down_metadata(&session, upstream, &place, &found.object).await?;
         if object::is_deleting(&upstream.object) && !object::is_deleting(&found.object) {
             self.hand_down(&session, upstream, &place, &found.object).await?;
         }

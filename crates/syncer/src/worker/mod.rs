@@ -11,6 +11,7 @@ mod cut_off;
 mod debts;
 mod events;
 mod failures;
+mod forward;
 mod health;
 mod limits;
 mod mirror;

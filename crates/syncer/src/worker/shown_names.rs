@@ -92,7 +92,7 @@ mod tests {
     fn shown_by_other(stage: &Stage, kind: &GroupVersionKind, key: &ObjectKey, mut object: Value) {
         let uid = OTHER.parse().unwrap();
         let copy = PlacedCopy { name: OTHER.into(), uid, phase: Phase::Projected, replicas: None, epoch: 0 };
-        let source = Source { namespace: "shop-x".into(), name: "a".into(), uid: "down-west".into(), is_used: false };
+        let source = Source { namespace: "shop-x".into(), name: "a".into(), uid: "down-west".into(), is_used: false, shown: Default::default() };
         object::set_label(&mut object, annotations::PROJECTED_FROM, Some(OTHER.into()));
         PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
         Source::write_all(&[(OTHER.parse().unwrap(), source)].into(), &mut object);

@@ -195,6 +195,10 @@ pub struct Source {
     /// Of a claim: a pod there uses it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_used: bool,
+    /// Hashes of the labels and annotations that it had downstream when it was shown last, by `labels/<key>` and
+    /// `annotations/<key>`: what the upstream object has otherwise was changed upstream.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shown: BTreeMap<String, String>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -222,7 +226,8 @@ impl Source {
     /// The address of an object that was read downstream.
     pub fn of(downstream: &Value) -> Self {
         let text = |key| object::meta_text(downstream, key).to_owned();
-        Self { namespace: text("namespace"), name: text("name"), uid: text("uid"), is_used: false }
+        let (namespace, name, uid) = (text("namespace"), text("name"), text("uid"));
+        Self { namespace, name, uid, is_used: false, shown: BTreeMap::new() }
     }
 }
 
