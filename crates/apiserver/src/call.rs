@@ -26,6 +26,7 @@ use crate::{
     metrics::Labels,
     notes::Notes,
     query::Query,
+    reach,
     routes::{self, Captures, Endpoint},
     warnings::Warnings,
 };
@@ -139,7 +140,10 @@ impl Target {
     pub(crate) async fn of(api: &ApiServer, call: &Call) -> Result<Self, Status> {
         let Captures { group, resource, namespace, .. } = &call.captures;
         let found = find(api, call).await?.filter(|(found, _)| found.kind.served);
-        let (Served { table, kind }, definition) = found.ok_or_else(|| routes::nothing_at(&call.path))?;
+        let (Served { table, mut kind }, definition) = found.ok_or_else(|| routes::nothing_at(&call.path))?;
+        if api.config.computes_nodes && reach::is_node(&kind) {
+            kind = reach::computed_node().clone();
+        }
         if let Some(text) = kind.content.as_ref().and_then(|content| content.deprecation()) {
             call.warn([text.to_owned()]);
         }

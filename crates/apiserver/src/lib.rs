@@ -32,6 +32,7 @@ mod pipeline;
 pub mod pki;
 mod process;
 mod query;
+mod reach;
 mod routes;
 pub mod serve;
 mod server;

@@ -102,7 +102,8 @@ impl ApiServer {
         let rbac = Arc::new(RbacAuthorizer::new(store.clone()));
         let mut background = JoinSet::new();
         background.spawn(directory.clone().follow());
-        let kinds = Catalog::new(store.clone(), metrics.compiled(), Arc::new(metrics.expressions()));
+        let kinds =
+            Catalog::new(store.clone(), metrics.compiled(), Arc::new(metrics.expressions()), config.computes_nodes);
         background.spawn(kinds.clone().follow());
         for resource in crate::authz::RESOURCES {
             background.spawn(rbac.clone().follow(resource));

@@ -40,6 +40,8 @@ pub const SOURCE: &str = "sync.portolan.dev/source";
 pub const PROJECTED_FROM: &str = "portolan.dev/cluster";
 
 /// The annotations that only the server writes.
+/// Name of the node that runs a Pod on its physical cluster. Upstream the Pod's node is the physical cluster.
+pub const NODE: &str = "portolan.dev/node";
 pub const SERVER_OWNED: [&str; 3] = [CLUSTERS, PLACEMENT, SOURCE];
 /// The labels that only the server writes.
 pub const SERVER_OWNED_LABELS: [&str; 1] = [PROJECTED_FROM];

@@ -15,8 +15,8 @@ use crate::{
 };
 
 use super::{
-    Admission, Operation, Request, aggregation, builtin, definitions, escalation, lookup, namespaces, policies, quota,
-    room, services, webhooks, workspaces,
+    Admission, Operation, Request, aggregation, builtin, definitions, escalation, lookup, namespaces,
+    physical_clusters, policies, quota, room, services, webhooks, workspaces,
 };
 
 /// Kubernetes' own steps come first, then the binary's.

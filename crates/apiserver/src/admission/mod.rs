@@ -12,6 +12,7 @@ mod lines;
 mod lookup;
 mod matching;
 mod namespaces;
+mod physical_clusters;
 mod pod_security;
 mod policies;
 pub(crate) mod quota;

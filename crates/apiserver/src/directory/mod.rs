@@ -164,6 +164,13 @@ impl Directory {
         self.known.read().by_id.get(&id).cloned()
     }
 
+    /// A logical cluster and its ancestors, itself first, root last. Empty when it is not known.
+    pub(crate) fn lineage(&self, cluster: LogicalClusterId) -> Vec<Arc<LogicalCluster>> {
+        let known = self.known.read();
+        let next = |of: &Arc<LogicalCluster>| of.parent.and_then(|parent| known.by_id.get(&parent)).cloned();
+        std::iter::successors(known.by_id.get(&cluster).cloned(), next).collect()
+    }
+
     /// The workspace below `root` that a logical cluster is, or is in; `root` for itself.
     pub(crate) fn tenant(&self, cluster: &LogicalCluster) -> LogicalClusterId {
         let known = self.known.read();
@@ -222,13 +229,6 @@ impl Directory {
         Ok(())
     }
 
-    /// The write that marks a logical cluster as being deleted, and the entry to insert after it. `None` when it is marked.
-    pub(crate) fn marking(&self, id: LogicalClusterId) -> Option<(LogicalCluster, Write)> {
-        let current = self.by_id(id).filter(|c| c.phase != Phase::Deleting)?;
-        let marked = LogicalCluster { phase: Phase::Deleting, ..LogicalCluster::clone(&current) };
-        let write = Write { key: key_of(id), expect: Expect::Present, record: Some(record::of(&marked)) };
-        Some((marked, write))
-    }
     /// The write that gives a logical cluster other limits, and the entry to insert after it. `None` where it is gone.
     ///
     /// # Errors
@@ -244,6 +244,13 @@ impl Directory {
         Ok(Some((limited, write)))
     }
 
+    /// The write that marks a logical cluster as being deleted, and the entry to insert after it. `None` when it is marked.
+    pub(crate) fn marking(&self, id: LogicalClusterId) -> Option<(LogicalCluster, Write)> {
+        let current = self.by_id(id).filter(|c| c.phase != Phase::Deleting)?;
+        let marked = LogicalCluster { phase: Phase::Deleting, ..LogicalCluster::clone(&current) };
+        let write = Write { key: key_of(id), expect: Expect::Present, record: Some(record::of(&marked)) };
+        Some((marked, write))
+    }
 
     /// Forgets a logical cluster whose content is gone: from now on it is as if it had never been.
     ///

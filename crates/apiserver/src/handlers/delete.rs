@@ -26,6 +26,7 @@ use crate::{
     limits::in_own_slices,
     objects::{Commit, CommitError, Found, Races, read_list},
     options::ListOptions,
+    reach::read_only,
 };
 
 /// What clients are told that leave open what becomes of a job's pods.
@@ -188,6 +189,9 @@ async fn remove(
     (key, found): (&ObjectKey, Found),
     (options, admission): (&DeleteOptions, Admission),
 ) -> Result<Deleted, Status> {
+    if found.stored.key.cluster != call.cluster.id {
+        return Err(read_only(api, &found.stored.key));
+    }
     if bootstrap::is_shared(key) {
         let why = "it belongs to every logical cluster; change it instead of deleting it";
         return Err(Status::forbidden(&target.resource(), &key.name, why));
@@ -335,7 +339,7 @@ async fn delete_listed(
     (stored, is_past): (StoredObject, bool),
     options: &DeleteOptions,
 ) -> Result<Option<Value>, Status> {
-    if bootstrap::is_shared(&stored.key) {
+    if bootstrap::is_shared(&stored.key) || stored.key.cluster != call.cluster.id {
         return Ok(None);
     }
     let key = stored.key.clone();

@@ -53,8 +53,13 @@ fn resource() -> GroupResource {
 
 impl Catalog {
     /// Over a store. `compilations` counts how often a definition had to be compiled, `watch` measures what rules take.
-    pub(crate) fn new(store: DynStore, compilations: IntCounter, watch: Arc<dyn RulesWatch>) -> Self {
-        let compiled = Compiled::new(compilations, watch);
+    pub(crate) fn new(
+        store: DynStore,
+        compilations: IntCounter,
+        watch: Arc<dyn RulesWatch>,
+        computes_nodes: bool,
+    ) -> Self {
+        let compiled = Compiled::new(compilations, watch, computes_nodes);
         let builtin = compiled.served(Vec::new()).documents();
         Self(Arc::new(Inner { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
     }
@@ -295,6 +300,10 @@ impl Kinds for Catalog {
 
     fn uid_unstored(&self, key: &ObjectKey) -> Option<String> {
         bootstrap::uid_of(key).or_else(|| computed_uid(key))
+    }
+
+    fn is_computed(&self, resource: &GroupResource) -> bool {
+        self.0.compiled.computes_nodes() && resource.group.is_empty() && *resource.resource == *"nodes"
     }
 }
 

@@ -140,16 +140,31 @@ pub(super) struct Compiled {
     /// By the addresses of their tables, which live as long as the surface does.
     surfaces: Shared<Vec<usize>, ServedKinds>,
     builtin: Arc<ServedKinds>,
+    computes_nodes: bool,
     compilations: IntCounter,
     /// Measures what rules take.
     watch: Arc<dyn RulesWatch>,
 }
 
 impl Compiled {
-    pub(super) fn new(compilations: IntCounter, watch: Arc<dyn RulesWatch>) -> Self {
-        let builtin = Arc::new(ServedKinds::new(Surface::builtin()));
+    pub(super) fn new(compilations: IntCounter, watch: Arc<dyn RulesWatch>, computes_nodes: bool) -> Self {
+        let builtin = Arc::new(ServedKinds::new(Surface::builtin(), computes_nodes));
         let (definitions, tables, surfaces) = (Shared::new(), Shared::new(), Shared::new());
-        Self { definitions, tables, compiling: Mutex::default(), surfaces, builtin, compilations, watch }
+        Self {
+            definitions,
+            tables,
+            compiling: Mutex::default(),
+            surfaces,
+            builtin,
+            computes_nodes,
+            compilations,
+            watch,
+        }
+    }
+
+    /// Whether nodes are computed, and none is stored.
+    pub(super) fn computes_nodes(&self) -> bool {
+        self.computes_nodes
     }
 
     /// What is kept of a definition.
@@ -206,7 +221,7 @@ impl Compiled {
         if let Some(known) = self.surfaces.get(&key) {
             return known;
         }
-        self.surfaces.put(key, Arc::new(ServedKinds::new(Arc::new(Surface::over(tables)))))
+        self.surfaces.put(key, Arc::new(ServedKinds::new(Arc::new(Surface::over(tables)), self.computes_nodes)))
     }
 }
 
@@ -216,7 +231,7 @@ mod tests {
 
     fn compiled() -> Compiled {
         let metrics = crate::metrics::Metrics::new(prometheus::Registry::new()).expressions();
-        Compiled::new(IntCounter::new("compilations", "How often.").unwrap(), Arc::new(metrics))
+        Compiled::new(IntCounter::new("compilations", "How often.").unwrap(), Arc::new(metrics), false)
     }
 
     fn crd(schema: Value) -> Value {

@@ -14,20 +14,21 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use portolan_machinery::kinds::{Kind, Surface};
 
-use crate::handlers::ApiDocuments;
+use crate::{handlers::ApiDocuments, reach};
 
 pub(crate) use catalog::{Catalog, Changing, Standing};
 
 /// A surface with the documents that describe it.
 pub(crate) struct ServedKinds {
     pub(crate) surface: Arc<Surface>,
+    computes_nodes: bool,
     /// For as long as somebody uses them, see [`documents`].
     documents: Mutex<Weak<ApiDocuments>>,
 }
 
 impl ServedKinds {
-    fn new(surface: Arc<Surface>) -> Self {
-        Self { surface, documents: Mutex::default() }
+    fn new(surface: Arc<Surface>, computes_nodes: bool) -> Self {
+        Self { surface, computes_nodes, documents: Mutex::default() }
     }
 
     /// The documents that describe it, made when they are first asked for.
@@ -45,6 +46,10 @@ impl ServedKinds {
     pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
         let mut kinds: Vec<_> = self.surface.kinds().filter(|(_, kind)| kind.served).collect();
         kinds.sort_by_key(|(table, kind)| table.conversion().map(|_| &kind.gvk.group));
-        kinds.into_iter().map(|(_, kind)| kind).cloned().collect()
+        let shown = |kind: &Arc<Kind>| match self.computes_nodes && reach::is_node(kind) {
+            true => reach::computed_node().clone(),
+            false => kind.clone(),
+        };
+        kinds.into_iter().map(|(_, kind)| shown(kind)).collect()
     }
 }

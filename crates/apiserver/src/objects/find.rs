@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan_store::{Expect, StoredObject};
 use portolan_types::{ObjectKey, Status};
 
-use crate::{ApiServer, bootstrap, call::Call, call::Target, conversion::is_in, errors::status_for};
+use crate::{ApiServer, bootstrap, call::Call, call::Target, conversion::is_in, errors::status_for, reach::Reach};
 
 /// An object with what a write of it must expect.
 #[derive(Clone)]
@@ -31,6 +31,11 @@ impl ApiServer {
                 .into_iter()
                 .next()
                 .map(|stored| Found::current(stored.clone(), Expect::At(stored.revision))));
+        }
+        // What is stored of a logical cluster's own comes first.
+        if let Some(reach) = Reach::of(self, &call.cluster, target).await? {
+            let shown = reach.get(self, key).await?;
+            return Ok(shown.map(|stored| Found::current(stored.clone(), Expect::At(stored.revision))));
         }
         let stored = self.store.get(key).await.map_err(|e| status_for(&e))?;
         if let Some(stored) = stored {

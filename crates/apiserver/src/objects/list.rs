@@ -15,6 +15,7 @@ use crate::{
     errors::{status_for, unreadable},
     limits::Charge,
     options::{ListOptions, Selection},
+    reach::Reach,
 };
 
 use super::Slices;
@@ -245,6 +246,11 @@ async fn open(
         && let Some(slices) = only_one(api, call, target, selection, name).await?
     {
         return Ok(slices);
+    }
+    if let Some(reach) = Reach::of(api, &call.cluster, target).await? {
+        let (revision, mut objects) = reach.list(api, at).await?;
+        objects.retain(|object| after.as_ref().is_none_or(|after| object.key.name > after.name));
+        return Ok(Slices::of(api, target, selection, revision, objects));
     }
     let (cluster, resource) = (call.cluster.id, target.stored_as());
     let scope = match &target.namespace {

@@ -20,6 +20,7 @@ use crate::{
     errors::status_for,
     handlers::{sent_again, sent_names, user_info},
     options::{WriteOptions, no_number},
+    reach::read_only,
 };
 
 use super::{Commit, CommitError, Found, Races};
@@ -266,6 +267,9 @@ impl<'a> Writer<'a> {
         make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
         owners: Owners,
     ) -> Result<Changed, CommitError> {
+        if found.stored.key.cluster != self.call.cluster.id {
+            return Err(read_only(self.api, &found.stored.key).into());
+        }
         let old = tree(self.target, &found.stored)?;
         self.conversions.clear();
         let mut new = self.with_conversions(|| make(&old)).await?;

@@ -21,6 +21,7 @@ use crate::{
     objects::{Slices, reached, snapshot},
     options::{WatchFrom, WatchOptions},
     pipeline::Counted,
+    reach::{Reach, ReachEvents, physical_clusters},
 };
 
 pub(crate) use frames::FrameCache;
@@ -67,6 +68,7 @@ pub(crate) async fn answer(
         delivered: after,
         after,
         marks_end: options.marks_end,
+        is_own_view: Reach::of(api, &call.cluster, target).await?.is_some(),
         _place: place,
         _counted: Counted::new(api.metrics.longrunning(&call.labels)),
     };
@@ -118,10 +120,15 @@ async fn open(
     if let Err(error) = call.cluster.was_there(after) {
         return Ok(Box::new(Refused { after, error }));
     }
-    let scope = WatchScope::Resource(target.stored_as(), Some(call.cluster.id));
-    match api.store.watch(scope, Some(after.min(api.store.current()))).await {
-        Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(Refused { after, error })),
-        opened => opened.map_err(|error| status_for(&error)),
+    let reach = Reach::of(api, &call.cluster, target).await?;
+    let scope = match &reach {
+        Some(_) => WatchScope::Resource(physical_clusters(), None),
+        None => WatchScope::Resource(target.stored_as(), Some(call.cluster.id)),
+    };
+    match (api.store.watch(scope, Some(after.min(api.store.current()))).await, reach) {
+        (Err(error @ StoreError::Compacted { .. }), _) => Ok(Box::new(Refused { after, error })),
+        (Ok(events), Some(reach)) => Ok(Box::new(ReachEvents::new(events, reach))),
+        (opened, _) => opened.map_err(|error| status_for(&error)),
     }
 }
 

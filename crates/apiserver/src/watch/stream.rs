@@ -110,6 +110,8 @@ pub(super) struct Watch {
     /// Where it starts: nothing before is shown.
     pub(super) after: ResourceVersion,
     pub(super) marks_end: bool,
+    /// It shows writes as only its logical cluster sees them.
+    pub(super) is_own_view: bool,
     pub(super) _place: Place,
     pub(super) _counted: Counted,
 }
@@ -241,7 +243,12 @@ impl Watch {
             let Some(event) = shown else { return Ok(None) };
             let event = from_shared(&self.api, &self.call, event).await?;
             if let Some((seen, record)) = self.filter.sees(&event)? {
-                let frame = self.encoder.frame(&self.api.frames, seen, (&event.key, record), event.revision)?;
+                let of = (&event.key, &**record);
+                let frame = match self.is_own_view {
+                    // Others see the same write in another way.
+                    true => self.encoder.initial(seen, of, event.revision)?,
+                    false => self.encoder.frame(&self.api.frames, seen, of, event.revision)?,
+                };
                 self.metrics.sizes.observe(frame.len() as f64);
                 frames.push(frame);
             }

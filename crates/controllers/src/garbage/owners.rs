@@ -162,6 +162,9 @@ pub(super) async fn state(
 
 /// What is not stored may be shown all the same: roles that all logical clusters share, a logical cluster's own face.
 fn unstored(plane: &Plane, kind: &Kind, key: &ObjectKey, reference: &OwnerRef) -> OwnerState {
+    if plane.kinds().is_computed(&key.resource) {
+        return OwnerState::Unknown;
+    }
     match plane.kinds().uid_unstored(key) {
         Some(uid) if uid == reference.uid => OwnerState::Solid,
         // What nobody can ask for is never seen to be gone.

@@ -138,6 +138,12 @@ pub trait Kinds: Send + Sync {
     /// The uid of the object that a logical cluster shows at `key` while none is stored there; `None` where it shows none. Whoever
     /// concludes from what is not stored must ask.
     fn uid_unstored(&self, key: &ObjectKey) -> Option<String>;
+
+    /// Returns true for a resource whose objects are made of others when they are read: that none is stored says nothing of them.
+    fn is_computed(&self, resource: &GroupResource) -> bool {
+        let _ = resource;
+        false
+    }
 }
 
 /// Where all logical clusters serve the built-in kinds and no others.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use portolan_controllers::Found;
 use portolan_scheduler::{is_refused, still_refused_status};
 use portolan_store::{Expect, Transaction, Write};
-use portolan_syncer::status::{self, Autoscaled, CopyStatus};
+use portolan_syncer::{
+    project::name_node,
+    status::{self, Autoscaled, CopyStatus},
+};
 use portolan_types::{
     GroupResource, ObjectKey, Record, ResourceVersion, Uid, annotations,
     note::Note,
@@ -108,7 +111,7 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     copies.update(upstream, &report.key, &current, placed, report.state.clone());
     copies.keep_counted(&record);
     let mut txn = Transaction::default();
-    let is_bound = bind(&report, &mut current);
+    let is_bound = bind(&report, &placed.name, &mut current);
     let is_scaled = follow_autoscalers(record.clone(), &copies.states, &mut current);
     let is_rolled = follow_revisions(&staying(&record, &copies.states), &mut current);
     let placement = placement(upstream, &report.key).await?;
@@ -148,8 +151,8 @@ fn failure_told(
     Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) })
 }
 
-/// Shows the node of a Pod that has none yet, as a binding would; whether that changed anything.
-fn bind(report: &CopyReport, object: &mut Value) -> bool {
+/// Shows the node of a Pod that has none yet, as a binding would; whether that changed anything. Upstream that is the physical cluster.
+fn bind(report: &CopyReport, cluster: &str, object: &mut Value) -> bool {
     let is_pod = report.key.resource.group.is_empty() && &*report.key.resource.resource == "pods";
     let spec = object.get_mut("spec").and_then(Value::as_object_mut);
     let (Some(node), Some(spec), true) = (&report.node, spec, is_pod) else { return false };
@@ -159,6 +162,7 @@ fn bind(report: &CopyReport, object: &mut Value) -> bool {
     spec.insert("nodeName".into(), node.as_str().into());
     true
 }
+    name_node(object, cluster);
 
 /// Sets `spec.replicas` to what autoscalers below have settled on, and notes it on the record; whether that changed anything.
 fn follow_autoscalers(mut record: PlacementRecord, states: &[CopyStatus], object: &mut Value) -> bool {

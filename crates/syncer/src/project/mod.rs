@@ -92,6 +92,7 @@ pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>,
     shown["metadata"] = metadata;
     if let Some(status) = shown.get_mut("status") {
         *status = crate::status::bounded(status);
+    name_node(&mut shown, origin.name);
     }
     seal(&mut shown, downstream, origin, None);
     pending::note_shown(&mut shown, origin.uid);
@@ -159,6 +160,14 @@ fn reference(owner: Owner<'_>) -> Value {
 
 /// Labels or annotations that are not Portolan's own.
 fn kept(downstream: &Value, field: &str) -> Map<String, Value> {
+/// Names the physical cluster as the node of a bound Pod, and the node there in an annotation: upstream a Node stands for a physical
+/// cluster.
+pub fn name_node(pod: &mut Value, cluster: &str) {
+    let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).map(str::to_owned) else { return };
+    object::set_annotation(pod, annotations::NODE, Some(node));
+    pod["spec"]["nodeName"] = cluster.into();
+}
+
     let all = object::metadata(downstream).get(field).and_then(Value::as_object);
     let wanted = all.into_iter().flatten().filter(|(key, value)| !transform::is_our_key(key) && value.is_string());
     wanted.map(|(key, value)| (key.clone(), value.clone())).collect()

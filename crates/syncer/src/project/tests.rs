@@ -127,7 +127,8 @@ fn pods_are_owned_by_what_is_above() {
     assert_eq!(shown["metadata"]["labels"], labels);
     assert_eq!(shown["metadata"]["ownerReferences"][0]["uid"], "up-rs");
     assert_eq!((shown["metadata"].get("finalizers"), shown["metadata"].get("uid")), (None, None));
-    assert_eq!((&shown["spec"]["volumes"], &shown["spec"]["nodeName"]), (&json!([{"name": "v"}]), &json!("n1")));
+    assert_eq!((&shown["spec"]["volumes"], &shown["spec"]["nodeName"]), (&json!([{"name": "v"}]), &json!("east")));
+    assert_eq!(object::annotation(&shown, "portolan.dev/node"), Some("n1"), "the node there");
     assert_eq!(shown["spec"]["containers"][0]["volumeMounts"], json!([{"name": "v"}]));
     assert_eq!((&shown["status"]["phase"], object::namespace(&shown)), (&json!("Running"), "default"));
     assert!(PlacementRecord::of(&shown).unwrap().is_projected(), "a delete above is held until it is done below");

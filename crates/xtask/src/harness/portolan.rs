@@ -47,12 +47,13 @@ fn build_with(profile: &[&str]) -> Result<PathBuf> {
 }
 
 impl Portolan {
-    /// Starts `program server` on `<dir>/data` and waits until it is ready.
+    /// Starts `program server` on `<dir>/data` and waits until it is ready. Nodes are objects, as tests of kube-apiserver make them by
+    /// hand.
     pub(crate) fn start(program: &Path, tools: &Tools, dir: &Path) -> Result<Self> {
-        Self::start_with(program, tools, dir, &[])
+        Self::start_with(program, tools, dir, &["--stored-nodes"])
     }
 
-    /// As [`Portolan::start`], with further flags.
+    /// As [`Portolan::start`], with these flags instead.
     pub(crate) fn start_with(program: &Path, tools: &Tools, dir: &Path, flags: &[&str]) -> Result<Self> {
         let (data, logs, port) = (dir.join("data"), dir.join("logs"), free_port()?);
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
