@@ -1,14 +1,17 @@
 //! The decision: which physical clusters, with how many replicas each.
 
+mod divisible;
 mod parts;
+mod preference;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use portolan_types::{
-    Uid,
-    placement::{Count, DivideBy, PlacementRecord, PolicyRef, Spread},
+    Uid, annotations,
+    placement::{Count, DivideBy, DivisionBasis, PlacementRecord, PolicyRef, Spread},
 };
 
+use self::parts::Division;
 use crate::{
     facts::{ClusterFacts, amount},
     filters::Context,
@@ -79,7 +82,7 @@ pub enum Outcome {
 /// Why the pods of an object are not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// One word: `AdmissionRefused` or `QuotaExceeded`.
+    /// One word: `AdmissionRefused`, `QuotaExceeded` or `SchedulingGated`.
     pub reason: &'static str,
     /// The sentence that the API answers with.
     pub message: String,
@@ -106,8 +109,16 @@ pub struct Decision {
     pub policy: Option<PolicyRef>,
     /// How it came out.
     pub outcome: Outcome,
-    /// Copies that stay although their physical cluster is refused, in sentences.
+    /// Copies that stay although their physical cluster is refused, and what of the policy has no effect, in sentences.
     pub held: Vec<String>,
+    /// A copy stays where it should not, because the data on its volumes would stay behind.
+    pub move_refused: bool,
+    /// Most replicas that the bounds admit on chosen physical clusters whose copies should have more, by uid.
+    pub limits: BTreeMap<Uid, i64>,
+    /// `PlacementRecord::preferred_since`.
+    pub preferred_since: Option<i64>,
+    /// Basis of the division of replicas; `None` when they are not divided.
+    pub divided_by: Option<DivisionBasis>,
     /// `by policy web-everywhere`, `by the namespace's default`, `by pin`.
     pub by: String,
     /// The names in the pin, when there is one.
@@ -185,7 +196,7 @@ impl<'a> Planner<'a> {
         let ctx = Context::new(question);
         let mut clusters: Vec<_> = question.clusters.iter().collect();
         clusters.sort_by(|a, b| (&a.info.name, &a.info.uid).cmp(&(&b.info.name, &b.info.uid)));
-        let by = ctx.rules.winner.filter(|_| question.workload.replicas.is_some()).and_then(|p| p.policy.divides_by());
+        let by = divisible::divides_by(&ctx);
         let mut planner = Self { ctx, clusters, split: by.map_or(Split::Whole, Split::By) };
         if planner.outgrows_its_bounds() {
             planner.split = Split::Spill;
@@ -220,7 +231,7 @@ impl<'a> Planner<'a> {
                 Count::Exactly(n) => n as usize,
             },
         };
-        let most = if workload.single { 1 } else { usize::MAX };
+        let most = if workload.single || divisible::runs_whole_on_one(&self.ctx) { 1 } else { usize::MAX };
         wanted.min(self.ctx.rules.most()).min(most)
     }
 
@@ -234,13 +245,20 @@ impl<'a> Planner<'a> {
             return self.leave_as_it_is();
         }
         let (candidates, mut rejected) = self.filter();
+        let (candidates, preference) = self.prefer(candidates, count);
+        rejected.extend(preference.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let mut selection = self.select(candidates, count);
-        let parts = self.share_out(&mut selection);
+        let limits = self.limits(&selection.taken);
+        let Division { parts, basis: divided_by } = self.share_out(&mut selection);
         rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
-        let outcome = self.outcome(&selection, &parts, count);
-        let held = selection.taken.iter().filter_map(|c| Some(held_line(workload, c.facts, c.held?))).collect();
+        let outcome = self.outcome(&selection, &parts, count, &limits);
+        let move_refused = workload.keeps_volumes && selection.taken.iter().any(|c| c.held.is_some());
+        let held = selection.taken.iter().filter_map(|c| Some(held_line(workload, c.facts, c.held?)));
+        let held = held.chain(divisible::note(&self.ctx)).chain(preference.note()).collect();
         let chosen = selection.taken.iter().zip(parts).map(|(c, replicas)| choose(c.facts, replicas)).collect();
-        Decision { held, ..self.answer(chosen, rejected, outcome) }
+        let answer = self.answer(chosen, rejected, outcome);
+        let recheck_in = answer.recheck_in.into_iter().chain(preference.recheck_in).min();
+        Decision { held, move_refused, limits, divided_by, recheck_in, preferred_since: preference.since, ..answer }
     }
 
     /// Every physical cluster is either a candidate or refused by the first filter it fails.
@@ -292,6 +310,7 @@ impl<'a> Planner<'a> {
         });
         Candidate {
             facts,
+            keeps: false,
             here: self.ctx.is_here(facts),
             held,
             sibling: question.workload.siblings.contains(uid),
@@ -304,6 +323,9 @@ impl<'a> Planner<'a> {
 
     /// Whether a copy stays where it is although its physical cluster is refused, for lack of an explicit wish.
     fn holds(&self, cluster: &ClusterFacts, reason: Reason) -> bool {
+        if self.workload().keeps_volumes && self.ctx.is_here(cluster) {
+            return true;
+        }
         let by_object = self.workload().pin.as_ref().is_some_and(|pin| pin.on == PinOn::Object);
         let wished = match self.workload().moves {
             Moves::Surge | Moves::Handover => true,
@@ -333,6 +355,10 @@ impl<'a> Planner<'a> {
             policy: self.ctx.rules.winner.map(|p| p.reference.clone()),
             outcome,
             held: Vec::new(),
+            move_refused: false,
+            limits: BTreeMap::new(),
+            preferred_since: None,
+            divided_by: None,
             by: by(self.workload(), self.ctx.rules.winner),
             pinned_to: self.workload().pin.as_ref().map(|pin| pin.names.join(",")).unwrap_or_default(),
             recheck_in: self.ctx.next_taint(),
@@ -340,7 +366,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn outcome(&self, selection: &Selection, parts: &[Option<i64>], count: usize) -> Outcome {
+    fn outcome(
+        &self,
+        selection: &Selection,
+        parts: &[Option<i64>],
+        count: usize,
+        limits: &BTreeMap<Uid, i64>,
+    ) -> Outcome {
         let taken = selection.taken.len();
         if taken == 0 {
             return Outcome::Unplaced;
@@ -349,6 +381,9 @@ impl<'a> Planner<'a> {
         let missing = self.workload().replicas.filter(|all| self.split != Split::Whole && given < *all);
         if let Some(all) = missing {
             return Outcome::Partly(format!("only {given} of {all} replicas fit the bounds"));
+        }
+        if let Some(line) = self.limit_line(&selection.taken, limits) {
+            return Outcome::Partly(line);
         }
         match count == usize::MAX || taken >= count {
             true => Outcome::Placed,
@@ -365,7 +400,18 @@ fn reject(cluster: &ClusterFacts, reason: Reason) -> Rejected {
     Rejected { name: cluster.info.name.clone(), uid: cluster.info.uid.clone(), reason }
 }
 
+/// Reason for which an object with volumes does not move.
+const VOLUMES_STAY: &str = "the data on its volumes do not move with it";
+
 fn held_line(workload: &Workload, cluster: &ClusterFacts, reason: Reason) -> String {
+    if workload.keeps_volumes {
+        return format!(
+            "stays on {} ({}): {VOLUMES_STAY}; the annotation {}: \"true\" lets it start on new, empty volumes",
+            cluster.info.name,
+            reason.phrase(),
+            annotations::ABANDON_VOLUMES
+        );
+    }
     let how = match workload.moves {
         Moves::Stay => "a started job does not move unless it is pinned itself",
         Moves::Surge | Moves::Handover | Moves::Restart => "it moves only by pin or drain, as two must not run at once",

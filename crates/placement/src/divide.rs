@@ -1,59 +1,129 @@
-//! Sharing replicas out: largest remainder, with ties going to who had more before, so that little moves.
+//! Division of replicas by Webster's method (Sainte-Laguë), within a floor and a cap per physical cluster.
 
-/// One physical cluster's part in a division.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use std::{cmp::Ordering, collections::BinaryHeap};
+
+/// Part of one physical cluster in a division.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share<'a> {
     /// Its name, the last tie-break.
     pub name: &'a str,
-    /// In proportion to what it gets replicas.
+    /// In proportion to it the physical cluster gets replicas.
     pub weight: u64,
-    /// The most it may get; `None` is no limit.
+    /// The least it gets.
+    pub floor: i64,
+    /// The most it may get; `None` is no limit. Less than the floor counts as the floor.
     pub cap: Option<i64>,
-    /// What it had.
+    /// Replicas that it had: of equal claims to the last replica, the one that had more wins.
     pub previous: i64,
 }
 
-/// Divides `replicas` in proportion to the weights, within the caps. The sum is `replicas`, or the sum of all caps where that
-/// is less. Equal shares in any order give each name an equal result. All weights 0 count as all 1.
+impl Share<'_> {
+    fn least(&self) -> i64 {
+        self.floor.max(0)
+    }
+
+    fn most(&self) -> i64 {
+        self.cap.map_or(i64::MAX, |cap| cap.max(self.least()))
+    }
+}
+
+/// Divides `replicas` in proportion to the weights, within floors and caps. The sum is `replicas`, or the sum of all caps where
+/// that is less, or that of all floors where that is more. Equal shares in any order give each name an equal result. All
+/// weights 0 count as all 1.
+///
+/// Webster's method is house-monotone: one replica more takes none from anybody.
 pub fn divide(replicas: i64, shares: &[Share]) -> Vec<i64> {
-    let mut given = vec![0; shares.len()];
+    let mut given: Vec<i64> = shares.iter().map(Share::least).collect();
     let mut left = replicas.max(0);
     let mut open: Vec<usize> = (0..shares.len()).collect();
-    // Each round closes a share at least, so there are at most as many rounds as shares.
-    while left > 0 && !open.is_empty() {
+    // Each round closes a share at least. Which side closes first is decided by what the bounds take together: closing the
+    // other one at once could be wrong, as its part still changes.
+    while !open.is_empty() {
         let parts = apportion(left, &open, shares);
-        let over = |at: &usize, part: &i64| shares[*at].cap.is_some_and(|cap| *part > cap.max(0));
-        let full: Vec<usize> = open.iter().zip(&parts).filter(|(at, part)| over(at, part)).map(|(at, _)| *at).collect();
-        if full.is_empty() {
-            open.iter().zip(parts).for_each(|(at, part)| given[*at] = part);
-            break;
+        let bounded: Vec<i64> =
+            open.iter().zip(&parts).map(|(at, part)| (*part).clamp(shares[*at].least(), shares[*at].most())).collect();
+        let excess: i128 =
+            parts.iter().zip(&bounded).map(|(part, bounded)| i128::from(*bounded) - i128::from(*part)).sum();
+        let closes = |part: i64, bounded: i64| match excess.cmp(&0) {
+            Ordering::Equal => true,
+            Ordering::Greater => bounded > part,
+            Ordering::Less => bounded < part,
+        };
+        let mut still_open = Vec::new();
+        for (at, (part, bounded)) in open.iter().zip(parts.iter().zip(&bounded)) {
+            if closes(*part, *bounded) {
+                given[*at] = *bounded;
+                left = left.saturating_sub(*bounded).max(0);
+            } else {
+                still_open.push(*at);
+            }
         }
-        for at in &full {
-            given[*at] = shares[*at].cap.unwrap_or(0).max(0);
-            left -= given[*at];
-        }
-        open.retain(|at| !full.contains(at));
+        open = still_open;
     }
     given
 }
 
-/// Largest remainder (Hamilton) of `total` over the open shares.
+/// Claim of a share to its next replica: its weight over twice what it has, and one.
+struct Claim<'a> {
+    weight: u128,
+    taken: i64,
+    /// Place among the open shares.
+    at: usize,
+    share: &'a Share<'a>,
+}
+
+impl Claim<'_> {
+    fn divisor(&self) -> u128 {
+        2 * u128::from(self.taken.unsigned_abs()) + 1
+    }
+}
+
+impl Ord for Claim<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let had_more = |claim: &Self| claim.share.previous > claim.taken;
+        (self.weight * other.divisor())
+            .cmp(&(other.weight * self.divisor()))
+            .then_with(|| had_more(self).cmp(&had_more(other)))
+            .then_with(|| other.share.name.cmp(self.share.name))
+            .then_with(|| other.at.cmp(&self.at))
+    }
+}
+
+impl PartialOrd for Claim<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Claim<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Claim<'_> {}
+
+/// Divides `total` over the open shares, without bounds.
+///
+/// No part of Webster's differs from the rounded quota by more than half the number of shares, since all parts grow together
+/// as the divisor falls. So most of it is given at once, and only the rest replica by replica.
 fn apportion(total: i64, open: &[usize], shares: &[Share]) -> Vec<i64> {
-    let zero = open.iter().all(|at| shares[*at].weight == 0);
-    let weight = |at: usize| if zero { 1 } else { i128::from(shares[at].weight) };
-    let sum: i128 = open.iter().map(|at| weight(*at)).sum();
-    let exact = |at: usize| i128::from(total) * weight(at);
-    let mut parts: Vec<i64> = open.iter().map(|at| i64::try_from(exact(*at) / sum).unwrap_or(total)).collect();
-    let mut order: Vec<usize> = (0..open.len()).collect();
-    order.sort_by_key(|i| {
-        let share = &shares[open[*i]];
-        let had_more = share.previous > parts[*i];
-        (std::cmp::Reverse(exact(open[*i]) % sum), !had_more, share.name)
-    });
-    let rest = total - parts.iter().sum::<i64>();
-    let some = order.iter().filter(|i| weight(open[**i]) > 0);
-    let rest = usize::try_from(rest).unwrap_or(0);
-    some.take(rest).for_each(|i| parts[*i] += 1);
+    let all_zero = open.iter().all(|at| shares[*at].weight == 0);
+    let weight = |at: usize| if all_zero { 1 } else { u128::from(shares[at].weight) };
+    let sum: u128 = open.iter().map(|at| weight(*at)).sum();
+    let slack = i64::try_from(open.len() / 2 + 1).unwrap_or(i64::MAX);
+    let at_once = |at: &usize| {
+        let rounded = (2 * u128::from(total.unsigned_abs()) * weight(*at) + sum) / (2 * sum);
+        i64::try_from(rounded).unwrap_or(total).saturating_sub(slack).max(0)
+    };
+    let mut parts: Vec<i64> = open.iter().map(at_once).collect();
+    let claim = |at: usize, taken: i64| Claim { weight: weight(open[at]), taken, at, share: &shares[open[at]] };
+    let mut claims: BinaryHeap<Claim> = (0..open.len()).map(|at| claim(at, parts[at])).collect();
+    for _ in 0..total - parts.iter().sum::<i64>() {
+        let Some(best) = claims.pop() else { break };
+        parts[best.at] += 1;
+        claims.push(claim(best.at, parts[best.at]));
+    }
     parts
 }
 
@@ -70,6 +140,7 @@ mod tests {
             weight: *weight,
             cap: *cap,
             previous: *previous,
+            floor: 0,
         };
         let shares: Vec<_> = shares.iter().enumerate().map(of).collect();
         assert_eq!(divide(replicas, &shares), expected, "{case}");
@@ -96,7 +167,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let shares: Vec<_> = parts.iter().enumerate()
-                .map(|(at, (weight, cap, previous))| Share { name: NAMES[at], weight: *weight, cap: *cap, previous: *previous })
+                .map(|(at, (weight, cap, previous))| Share { name: NAMES[at], weight: *weight, cap: *cap, previous: *previous, floor: 0 })
                 .collect();
             let given = divide(replicas, &shares);
             let most = shares.iter().try_fold(0_i64, |sum, s| s.cap.map(|cap| sum + cap));
@@ -115,5 +186,83 @@ mod tests {
             let kept: Vec<_> = shares.iter().zip(&given).map(|(s, part)| Share { previous: *part, ..s.clone() }).collect();
             prop_assert_eq!(divide(replicas, &kept), given);
         }
+
+        #[test]
+        fn growth_takes_no_replica_away_and_shrinking_adds_none(
+            weights in proptest::collection::vec((0_u64..10, proptest::option::of(0_i64..60)), 1..8),
+            totals in proptest::collection::vec(0_i64..200, 1..12),
+        ) {
+            let mut present: Vec<i64> = vec![0; weights.len()];
+            for total in totals {
+                let before: i64 = present.iter().sum();
+                let grows = total >= before;
+                let share = |at: usize| Share {
+                    name: NAMES[at],
+                    weight: weights[at].0,
+                    floor: if grows { present[at] } else { 0 },
+                    cap: if grows { weights[at].1 } else { Some(present[at]) },
+                    previous: present[at],
+                };
+                let shares: Vec<_> = (0..weights.len()).map(share).collect();
+                let next = divide(total, &shares);
+                for (now, was) in next.iter().zip(&present) {
+                    prop_assert!(if grows { now >= was } else { now <= was }, "{present:?} to {next:?}");
+                }
+                let most = shares.iter().try_fold(0_i64, |sum, share| share.cap.map(|cap| sum + cap.max(share.floor)));
+                prop_assert_eq!(next.iter().sum::<i64>(), most.map_or(total, |most| most.min(total)));
+                present = next;
+            }
+        }
+
+        #[test]
+        fn without_bounds_the_result_is_that_of_giving_one_replica_after_the_other(
+            weights in proptest::collection::vec(0_u64..1000, 1..8),
+            replicas in 0_i64..300,
+        ) {
+            let share = |at: usize| Share { name: NAMES[at], weight: weights[at], ..Share::default() };
+            let shares: Vec<_> = (0..weights.len()).map(share).collect();
+            let all_zero = weights.iter().all(|weight| *weight == 0);
+            let mut expected = vec![0_i64; weights.len()];
+            for _ in 0..replicas {
+                let claim = |at: &usize| (if all_zero { 1 } else { weights[*at] }, 2 * expected[*at] as u64 + 1);
+                let best = (0..weights.len()).reduce(|best, at| {
+                    let ((w, n), (v, m)) = (claim(&at), claim(&best));
+                    if w * m > v * n { at } else { best }
+                });
+                expected[best.unwrap()] += 1;
+            }
+            prop_assert_eq!(divide(replicas, &shares), expected);
+        }
+    }
+
+    #[test]
+    fn of_three_to_three_to_one_no_share_falls_as_the_total_grows() {
+        let weights = [3, 3, 1];
+        let share = |at: usize| Share { name: NAMES[at], weight: weights[at], ..Share::default() };
+        let shares: Vec<_> = (0..3).map(share).collect();
+        let mut before = vec![0; 3];
+        for total in 0..=50 {
+            let now = divide(total, &shares);
+            assert_eq!(now.iter().sum::<i64>(), total);
+            assert!(now.iter().zip(&before).all(|(now, before)| now >= before), "{before:?} to {now:?}");
+            before = now;
+        }
+        assert_eq!(divide(4, &shares), [2, 2, 0]);
+        assert_eq!(divide(7, &shares), [3, 3, 1]);
+    }
+
+    #[test]
+    fn the_largest_number_of_replicas_is_divided_at_once() {
+        let share = |at: usize| Share { name: NAMES[at], weight: 1 + at as u64, ..Share::default() };
+        let shares: Vec<_> = (0..4).map(share).collect();
+        assert_eq!(divide(i64::from(i32::MAX), &shares).iter().sum::<i64>(), i64::from(i32::MAX));
+    }
+
+    #[test]
+    fn floors_and_caps_hold_together() {
+        let share = |name, floor, cap| Share { name, weight: 1, floor, cap, previous: 0 };
+        let shares = [share("a", 8, None), share("b", 0, Some(1)), share("c", 0, None)];
+        assert_eq!(divide(12, &shares), [8, 1, 3]);
+        assert_eq!(divide(4, &shares), [8, 0, 0], "floors come first");
     }
 }

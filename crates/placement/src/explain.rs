@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     decide::{Decision, Planner, Question, place},
     facts::ClusterFacts,
-    filters::FILTERS,
+    filters::{FILTERS, overfull},
     policy::LeveledPolicy,
     reason::Reason,
 };
@@ -19,7 +19,7 @@ pub struct Verdict {
     pub passed: bool,
     /// The stable word of a refusal.
     pub reason: &'static str,
-    /// The sentence of a refusal.
+    /// The sentence of a refusal, or of what passes for another reason than that it fits.
     pub message: String,
 }
 
@@ -89,7 +89,11 @@ fn trace(planner: &Planner, cluster: &ClusterFacts, decision: &Decision) -> Clus
             filter: filter.name,
             passed: refusal.is_none(),
             reason: refusal.map_or("", Reason::word),
-            message: refusal.map(|_| (filter.say)(&planner.ctx, cluster)).unwrap_or_default(),
+            message: match refusal {
+                Some(_) => (filter.say)(&planner.ctx, cluster),
+                None if filter.name == "room" => overfull(&planner.ctx, cluster).unwrap_or_default(),
+                None => String::new(),
+            },
         }
     };
     let uid = &cluster.info.uid;
@@ -142,7 +146,8 @@ impl Explanation {
     /// As `status` of a `PlacementExplanation`.
     pub fn to_value(&self) -> Value {
         let verdict = |v: &Verdict| match v.passed {
-            true => json!({"filter": v.filter, "passed": true}),
+            true if v.message.is_empty() => json!({"filter": v.filter, "passed": true}),
+            true => json!({"filter": v.filter, "passed": true, "message": v.message}),
             false => json!({"filter": v.filter, "passed": false, "reason": v.reason, "message": v.message}),
         };
         let cluster = |c: &ClusterTrace| {
@@ -174,7 +179,7 @@ impl Explanation {
             text.push_str(&format!("  {} {}\n", policy.title, policy.verdict));
         }
         for cluster in &self.clusters {
-            let refused = cluster.verdicts.iter().filter(|v| !v.passed).map(|v| v.message.as_str());
+            let refused = cluster.verdicts.iter().filter(|v| !v.message.is_empty()).map(|v| v.message.as_str());
             let mut refusals: Vec<_> = refused.collect();
             if refusals.is_empty() {
                 refusals.extend(cluster.message.as_deref());

@@ -73,7 +73,11 @@ impl<'a> Context<'a> {
         if workload.pods == 0 && workload.replicas.is_none() {
             return None;
         }
-        let own = self.question.previous.on(&cluster.info.uid).map_or(0, |c| c.replicas.unwrap_or(workload.pods));
+        let own = self
+            .question
+            .previous
+            .on(&cluster.info.uid)
+            .map_or(0, |copy| self.question.previous.replicas_of(copy, workload.pods));
         cluster.room(limits, &workload.requests, own)
     }
 
@@ -228,6 +232,17 @@ fn room(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
     let fits = |limits| ctx.room(cluster, limits).is_none_or(|pods| pods >= least(ctx));
     pass_if(fits(&cluster.info.bounds), Reason::OutOfBounds)?;
     pass_if(fits(&cluster.info.allocatable), Reason::InsufficientCapacity)
+}
+
+/// Returns the sentence for a copy that stays where not all of its pods fit.
+pub(crate) fn overfull(ctx: &Context, cluster: &ClusterFacts) -> Option<String> {
+    let wanted = ctx.question.workload.pods;
+    let limits = [(&cluster.info.bounds, "its bounds leave"), (&cluster.info.allocatable, "its nodes have")];
+    let too_few = |(limits, what): (&Resources, &str)| {
+        let pods = ctx.room(cluster, limits).filter(|pods| *pods < wanted)?;
+        Some(format!("{what} room for {pods} of {wanted} pods; what runs stays"))
+    };
+    limits.into_iter().filter(|_| ctx.is_here(cluster) && !ctx.divides()).find_map(too_few)
 }
 
 fn say_room(ctx: &Context, cluster: &ClusterFacts) -> String {

@@ -134,7 +134,10 @@ pub fn check_grounds(previous: &PlacementRecord, next: &PlacementRecord, grounds
         return Ok(());
     }
     let leaving = first.name.clone();
-    match next.active().find(|c| !health.is_healthy(grounds.workload, c)) {
+    match next.active().find(|c| {
+        let limit = next.limits.get(&c.uid).copied();
+        !health.is_healthy(grounds.workload, c, limit)
+    }) {
         Some(weak) => Err(IllegalStep::TooEarly { leaving, unhealthy: weak.name.clone() }),
         None if next.active().next().is_none() => Err(IllegalStep::Last { leaving }),
         None => Ok(()),

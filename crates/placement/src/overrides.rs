@@ -20,12 +20,25 @@ use crate::{
 /// Puts onto the record of `step` what the policies of all levels change on its active copies, proposals and constraints
 /// alike: the most specific level first and root last, and within a level the policy that would decide last, so that the last
 /// word is root's.
-pub fn with_overrides(
-    mut step: Step,
-    workload: &Workload,
-    policies: &[LeveledPolicy],
-    clusters: &[ClusterFacts],
-) -> Step {
+pub fn with_overrides(step: Step, workload: &Workload, policies: &[LeveledPolicy], clusters: &[ClusterFacts]) -> Step {
+    with_shares_and_overrides(step, &[], &Overriding { workload, policies, clusters })
+}
+
+/// Facts by which copies are overridden.
+#[derive(Clone, Copy)]
+pub struct Overriding<'a> {
+    /// The object.
+    pub workload: &'a Workload,
+    /// Policies of all levels.
+    pub policies: &'a [LeveledPolicy],
+    /// Physical clusters, those of the record among them.
+    pub clusters: &'a [ClusterFacts],
+}
+
+/// Does the same as [`with_overrides`], with `shares` before the changes of the policies: what copies of an object get of its
+/// numbers because another object is divided.
+pub fn with_shares_and_overrides(mut step: Step, shares: &[PlacedOverride], by: &Overriding) -> Step {
+    let Overriding { workload, policies, clusters } = *by;
     if step.cause.is_none() && is_fixed(workload) {
         return step;
     }
@@ -33,7 +46,9 @@ pub fn with_overrides(
     let active = step.record.active().map(|copy| &copy.uid);
     let active: Vec<&ClusterInfo> =
         active.filter_map(|uid| clusters.iter().find(|c| c.info.uid == *uid)).map(|c| &*c.info).collect();
-    let overrides = about.iter().flat_map(|policy| overrides_of(policy, &active)).collect();
+    let is_active = |uid: &&Uid| active.iter().any(|cluster| cluster.uid == **uid);
+    let shares = shares.iter().filter(|share| share.on.iter().any(|uid| is_active(&uid))).cloned();
+    let overrides = shares.chain(about.iter().flat_map(|policy| overrides_of(policy, &active))).collect();
     let mut yields: Vec<String> = about.iter().flat_map(|policy| policy.policy.spec.yields.iter().cloned()).collect();
     yields.sort_unstable();
     yields.dedup();

@@ -126,7 +126,7 @@ impl Policy {
         if first.is_ok() {
             return Standing::Tier(0);
         }
-        let fallback = top.fallback.iter().position(|choice| choice.standing(cluster).is_ok());
+        let fallback = top.choices().skip(1).position(|choice| choice.standing(cluster).is_ok());
         match (fallback, first) {
             (Some(at), _) => Standing::Tier(at + 1),
             (None, Err(standing)) => standing,
@@ -142,6 +142,11 @@ impl Policy {
         let on = |at: &CompiledClusters| clusters.iter().copied().filter(|c| at.allows(c)).collect::<Vec<_>>();
         let all = self.spec.overrides.iter().zip(self.overridden.iter().map(on));
         all.filter(|(_, on)| !on.is_empty())
+    }
+
+    /// Returns true when it names further choices.
+    pub(crate) fn has_fallback(&self) -> bool {
+        !self.clusters.fallback.is_empty()
     }
 
     /// How many physical clusters it wants.
@@ -179,6 +184,11 @@ impl CompiledResource {
 }
 
 impl CompiledClusters {
+    /// Itself and its fallbacks, each with its own before the next one.
+    fn choices(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
+        Box::new(std::iter::once(self).chain(self.fallback.iter().flat_map(Self::choices)))
+    }
+
     /// As a set: a fallback is one more way in.
     fn allows(&self, cluster: &ClusterInfo) -> bool {
         !self.exclude.contains(&cluster.name)
@@ -319,15 +329,6 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_cannot_be_read_proposes_nothing_and_forbids_everything() {
-        let broken = json!({"resources": [{"apiGroup": "apps", "selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}]});
-        let web = deployment(1);
-        let proposal = policy(1, "p", broken.clone());
-        assert!(proposal.policy.fault().is_some() && !proposal.policy.is_about(&web));
-        assert!(constraint(1, "c", broken).policy.is_about(&web), "what it meant to forbid is not known");
-    }
-}
-    #[test]
     fn a_policy_that_cannot_be_read_is_set_aside() {
         for (enforcement, is_constraint) in [("Default", false), ("Constraint", true)] {
             let spec =
@@ -340,3 +341,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_selector_that_cannot_be_read_proposes_nothing_and_forbids_everything() {
+        let broken = json!({"resources": [{"apiGroup": "apps", "selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}]});
+        let web = deployment(1);
+        let proposal = policy(1, "p", broken.clone());
+        assert!(proposal.policy.fault().is_some() && !proposal.policy.is_about(&web));
+        assert!(constraint(1, "c", broken).policy.is_about(&web), "what it meant to forbid is not known");
+    }
+}

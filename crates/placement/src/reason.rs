@@ -37,6 +37,8 @@ pub enum Reason {
     SpreadKeyMissing,
     /// It would make the spread uneven.
     SpreadSkew,
+    /// It belongs to an earlier group than the fallback in use, and does not fit for long enough yet.
+    HeldDown,
     /// It fits, but enough others are better.
     NotNeeded,
     /// The object has ended and is not run again.
@@ -63,6 +65,7 @@ impl Reason {
             Self::InsufficientCapacity => "InsufficientCapacity",
             Self::SpreadKeyMissing => "SpreadKeyMissing",
             Self::SpreadSkew => "SpreadSkew",
+            Self::HeldDown => "HeldDown",
             Self::NotNeeded => "NotNeeded",
             Self::Finished => "Finished",
         }
@@ -87,6 +90,7 @@ impl Reason {
             Self::InsufficientCapacity => "without enough capacity",
             Self::SpreadKeyMissing => "without the label to spread over",
             Self::SpreadSkew => "against the spread",
+            Self::HeldDown => "fitting again, but not for long enough",
             Self::NotNeeded => "not needed",
             Self::Finished => "too late for an object that has ended",
         }

@@ -80,7 +80,7 @@ fn is_about(placement: &Value, uid: &str) -> bool {
 /// Whether a `Placement` of the object with this uid says that its pods are not let in.
 pub fn is_refused(placement: Option<&Value>, uid: &str) -> bool {
     let reason = placement.filter(|placement| is_about(placement, uid)).and_then(placed_condition);
-    reason.is_some_and(|(reason, _)| matches!(reason, "AdmissionRefused" | "QuotaExceeded"))
+    reason.is_some_and(|(reason, _)| matches!(reason, "AdmissionRefused" | "QuotaExceeded" | "SchedulingGated"))
 }
 
 /// Reason and message of the condition `Placed` of a `Placement`.
@@ -160,6 +160,7 @@ pub fn copy_statuses(
             phase: if copy.phase == Phase::Leaving { "Leaving" } else { "Active" }.into(),
             replicas: copy.replicas,
             ready: known.map_or(0, |s| s.ready),
+            available: known.and_then(|s| s.available),
             desired: copy.replicas.or_else(|| known.and_then(|s| s.desired)),
             reason: known.map(|s| s.reason.clone()).unwrap_or_default(),
             message: known.map(|s| s.message.clone()).unwrap_or_default(),
@@ -188,8 +189,9 @@ fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<C
 fn placed(report: &Report) -> (&'static str, &'static str, String) {
     let is_somewhere = report.step.record.active().next().is_some();
     // A copy that stays for lack of a better place is not where it should be.
-    let is_misplaced =
-        report.decision.is_some_and(|decision| matches!(decision.outcome, Outcome::Unplaced | Outcome::Refused(_)));
+    let is_misplaced = report.decision.is_some_and(|decision| {
+        decision.move_refused || matches!(decision.outcome, Outcome::Unplaced | Outcome::Refused(_))
+    });
     let status = if is_somewhere && !is_misplaced { "True" } else { "False" };
     let Some(decision) = report.decision else {
         let reason = if is_somewhere { "Follows" } else { "NotNeeded" };
@@ -206,6 +208,7 @@ fn placed(report: &Report) -> (&'static str, &'static str, String) {
         Outcome::Stopped => "Stopped",
         Outcome::Finished => "Finished",
         Outcome::Refused(refusal) => refusal.reason,
+        Outcome::Placed | Outcome::Partly(_) if decision.move_refused => "MoveRefused",
         Outcome::Placed | Outcome::Partly(_) if report.step.waiting.is_some() => "Moving",
         Outcome::Placed => "Placed",
         Outcome::Partly(_) => "PartlyPlaced",

@@ -12,6 +12,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) facts: &'a ClusterFacts,
     /// An active copy is there.
     pub(crate) here: bool,
+    /// Its copy stays, whatever group of the policy it belongs to.
+    pub(crate) keeps: bool,
     /// It was refused, but its copy moves only by explicit wish.
     pub(crate) held: Option<Reason>,
     /// An object with the same controller is there.
@@ -26,11 +28,15 @@ pub(crate) struct Candidate<'a> {
     pub(crate) pods: i64,
 }
 
+type Rank<'c> = ([bool; 2], usize, [bool; 3], i64, i64, &'c str);
+
 impl Candidate<'_> {
-    /// The best first: what is there stays, then the company, then the policy's order, then the emptiest, then the name.
-    fn rank(&self) -> (bool, bool, bool, bool, usize, i64, i64, &str) {
-        let name = self.facts.info.name.as_str();
-        (self.held.is_none(), !self.here, !self.sibling, !self.home, self.tier, self.load, self.pods, name)
+    /// Returns the order of preference, the best first: the policy's order; within it what is there stays, then the company, then
+    /// the emptiest, then the name.
+    fn rank(&self) -> Rank<'_> {
+        let stays = [self.held.is_none(), !self.keeps];
+        let company = [!self.here, !self.sibling, !self.home];
+        (stays, self.tier, company, self.load, self.pods, self.facts.info.name.as_str())
     }
 }
 

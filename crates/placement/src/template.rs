@@ -6,7 +6,11 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use crate::{decide::Decision, workload::Workload};
+use crate::{
+    decide::{Chosen, Decision},
+    role::is_managed_elsewhere,
+    workload::Workload,
+};
 
 /// A pod as the controller of an object would send it.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,14 +156,12 @@ pub fn wanted_pods(workload: &Workload, object: &Value, decision: &Decision, rec
     if suspended || workload.finished {
         return 0;
     }
-    let all = |replicas: Option<i64>| replicas.unwrap_or(workload.pods);
-    match decision.chosen.is_empty() {
-        false => decision.chosen.iter().map(|chosen| all(chosen.replicas)).sum(),
-        true => {
-            let there = record.clusters.iter().filter(|copy| copy.phase != Phase::Projected);
-            there.map(|copy| all(copy.replicas)).sum()
-        }
+    if decision.chosen.is_empty() {
+        let there = record.clusters.iter().filter(|copy| copy.phase != Phase::Projected);
+        return there.map(|copy| record.replicas_of(copy, workload.pods)).sum();
     }
+    let limit = |chosen: &Chosen| decision.limits.get(&chosen.uid).copied().unwrap_or(i64::MAX);
+    decision.chosen.iter().map(|chosen| chosen.replicas.unwrap_or(workload.pods).min(limit(chosen))).sum()
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use crate::{
 /// What is known of the copies when a step is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Health<'a> {
-    /// Ready pods per copy, or 1 for a synced object without any.
+    /// Pods per copy that are available, as far as the kind tells that from ready, or 1 for a synced object without any. 0 says
+    /// that nothing is ready there.
     pub ready: &'a BTreeMap<Uid, i64>,
     /// Physical clusters that answer.
     pub up: &'a BTreeSet<Uid>,
@@ -31,9 +32,9 @@ pub struct Health<'a> {
 
 impl Health<'_> {
     /// Whether a copy does its part.
-    pub fn is_healthy(&self, workload: &Workload, copy: &PlacedCopy) -> bool {
+    pub fn is_healthy(&self, workload: &Workload, copy: &PlacedCopy, limit: Option<i64>) -> bool {
         let ready = self.ready.get(&copy.uid).copied().unwrap_or(0);
-        self.up.contains(&copy.uid) && ready >= workload.needed(copy.replicas)
+        self.up.contains(&copy.uid) && ready >= workload.needed(copy.replicas, limit)
     }
 
     /// Whether a copy is in the way of whoever empties its physical cluster, and does nothing there: that one answers, and is known to
@@ -153,14 +154,16 @@ impl Walk<'_> {
             PlacedCopy { replicas: part, ..c.clone() }
         };
         let rest = |c: &PlacedCopy| c.phase == Phase::Active && !departing.contains(&c.uid);
-        let weak = |c: &PlacedCopy| rest(c) && !self.health.is_healthy(self.workload, &will_have(c));
+        let limit = |c: &PlacedCopy| self.decision.limits.get(&c.uid).copied();
+        let weak = |c: &PlacedCopy| rest(c) && !self.health.is_healthy(self.workload, &will_have(c), limit(c));
         if !self.copies.iter().any(weak) {
             return self.leave(departing, "moved");
         }
         let waiting = format!("waiting for {} to be ready", self.names(weak));
         let is_in_the_way = |c: &&PlacedCopy| departing.contains(&c.uid) && self.health.is_in_the_way(c);
         let in_the_way: Vec<Uid> = self.copies.iter().filter(is_in_the_way).map(|c| c.uid.clone()).collect();
-        let is_seen = self.copies.iter().filter(|c| rest(c)).all(|c| self.health.up.contains(&c.uid));
+        let stays = |c: &&PlacedCopy| c.phase == Phase::Active && !in_the_way.contains(&c.uid);
+        let is_seen = self.copies.iter().filter(stays).all(|c| self.health.up.contains(&c.uid));
         if is_seen && !in_the_way.is_empty() {
             self.leave(&in_the_way, "moved though it is ready nowhere,");
         }
@@ -203,11 +206,38 @@ impl Walk<'_> {
         }
     }
 
+    /// Returns the limits of the chosen copies as decided; those of others stay while they are there.
+    fn limits(&self, previous: &PlacementRecord) -> BTreeMap<Uid, i64> {
+        let stays = |uid: &Uid| self.copies.iter().any(|c| c.uid == *uid);
+        let others = previous.limits.iter().filter(|(uid, _)| !self.is_wanted(uid));
+        let all = others.chain(&self.decision.limits).filter(|(uid, _)| stays(uid));
+        all.map(|(uid, limit)| (uid.clone(), *limit)).collect()
+    }
+
+    /// Returns true when exactly the chosen physical clusters have active copies, each with its part.
+    fn is_divided_as_decided(&self) -> bool {
+        let active = || self.copies.iter().filter(|c| c.phase == Phase::Active);
+        let chosen = &self.decision.chosen;
+        let has_part = |c: &PlacedCopy| chosen.iter().any(|one| one.uid == c.uid && one.replicas == c.replicas);
+        active().count() == chosen.len() && active().all(has_part)
+    }
+
     fn finish(mut self, previous: &PlacementRecord) -> Step {
         self.copies.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
         let policy = if self.copies.is_empty() { None } else { self.decision.policy.clone() };
-        if self.copies == previous.clusters && policy == previous.policy {
-            return Step { record: previous.clone(), cause: None, waiting: self.waiting };
+        let divided_by = if self.is_divided_as_decided() { &self.decision.divided_by } else { &previous.divided_by };
+        let divided_by = divided_by.clone().filter(|_| !self.copies.is_empty());
+        let generation = self.decision.generation;
+        let next = PlacementRecord {
+            limits: self.limits(previous),
+            preferred_since: self.decision.preferred_since.filter(|_| !self.copies.is_empty()),
+            clusters: self.copies.clone(),
+            policy,
+            divided_by,
+            ..previous.clone()
+        };
+        if next == *previous {
+            return Step { record: next, cause: None, waiting: self.waiting };
         }
         if self.causes.is_empty() {
             let divided = self.copies.iter().any(|c| c.replicas.is_some());
@@ -217,8 +247,7 @@ impl Walk<'_> {
                 format!("kept {}", self.decision.by)
             });
         }
-        let generation = self.decision.generation;
-        let record = PlacementRecord { clusters: self.copies, policy, generation, ..previous.clone() };
+        let record = PlacementRecord { generation, ..next };
         Step { record, cause: Some(self.causes.join(", ")), waiting: self.waiting }
     }
 }

@@ -91,6 +91,8 @@ pub struct Workload {
     pub requests: Resources,
     /// How it gets from one physical cluster to another.
     pub moves: Moves,
+    /// It has data on volumes that do not move with it, and nobody has said that they may be abandoned.
+    pub keeps_volumes: bool,
     /// At most one copy, whatever a policy says.
     pub single: bool,
     /// It has ended: it is not run again elsewhere.
@@ -129,6 +131,7 @@ impl Workload {
             replicas,
             requests,
             moves: moves(&kind, object),
+            keeps_volumes: makes_claims(&kind, object) && !abandons_volumes(object),
             single: &*kind.kind == "CronJob" && &*kind.group == "batch",
             finished: object::has_ended(&kind.group, &kind.kind, object),
             siblings: Vec::new(),
@@ -142,9 +145,10 @@ impl Workload {
         format!("{}/{}", self.kind.kind.to_lowercase(), self.name)
     }
 
-    /// Ready pods that make a copy with `replicas` of its own healthy; 1 stands for "it is there" where nothing is counted.
-    pub fn needed(&self, replicas: Option<i64>) -> i64 {
-        replicas.or(self.replicas).unwrap_or(1)
+    /// Returns the available pods that make a copy healthy which has a share of the replicas, or a limit to them; 1 stands for
+    /// "it is there" where nothing is counted.
+    pub fn needed(&self, share: Option<i64>, limit: Option<i64>) -> i64 {
+        share.or(self.replicas).unwrap_or(1).min(limit.unwrap_or(i64::MAX))
     }
 }
 
@@ -157,7 +161,7 @@ pub fn contribution(workload: &Workload, record: &PlacementRecord) -> Vec<(Uid, 
     };
     let takes = |phase| matches!(phase, Phase::Active | Phase::Leaving);
     let copies = record.clusters.iter().filter(|copy| workload.pods > 0 && takes(copy.phase));
-    copies.map(|copy| (copy.uid.clone(), of(copy.replicas.unwrap_or(workload.pods)))).collect()
+    copies.map(|copy| (copy.uid.clone(), of(record.replicas_of(copy, workload.pods)))).collect()
 }
 
 fn number(object: &Value, path: &str) -> Option<i64> {
@@ -184,6 +188,17 @@ fn pods(kind: &GroupKind, object: &Value, replicas: Option<i64>) -> i64 {
         ("batch", "CronJob") => parallel("/spec/jobTemplate/spec"),
         _ => replicas.unwrap_or(1),
     }
+}
+
+/// Returns true when the object says that its volumes may stay behind.
+pub fn abandons_volumes(object: &Value) -> bool {
+    object::annotation(object, annotations::ABANDON_VOLUMES) == Some("true")
+}
+
+/// Returns true for a StatefulSet whose pods have claims of their own.
+fn makes_claims(kind: &GroupKind, object: &Value) -> bool {
+    let templates = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+    (&*kind.group, &*kind.kind) == ("apps", "StatefulSet") && templates.is_some_and(|templates| !templates.is_empty())
 }
 
 fn moves(kind: &GroupKind, object: &Value) -> Moves {

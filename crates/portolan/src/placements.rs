@@ -17,7 +17,7 @@ use portolan_syncer::status::CopyStatus;
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Status,
     object,
-    placement::{GROUP, PlacementStatus, placement_name},
+    placement::{GROUP, PlacementRecord, PlacementStatus, placement_name},
 };
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -178,10 +178,13 @@ pub(crate) fn with_states(
     let Found { key, mut object, revision } = found;
     let Ok(mut status) = serde_json::from_value::<PlacementStatus>(object["status"].clone()) else { return Ok(None) };
     let before = status.clone();
+    let limits = PlacementRecord::of(placed).unwrap_or_default().limits;
     for copy in &mut status.clusters {
         let state = states.iter().find(|state| *state.uid == *copy.uid);
         copy.ready = state.map_or(0, |state| ready(&of.resource, state));
-        copy.desired = copy.replicas.or_else(|| desired(&of.resource, placed, state));
+        copy.available = state.and_then(|state| available(&of.resource, state));
+        let limit = limits.iter().find(|(uid, _)| uid.as_str() == copy.uid).map_or(i64::MAX, |(_, limit)| *limit);
+        copy.desired = copy.replicas.or_else(|| desired(&of.resource, placed, state).map(|all| all.min(limit)));
         (copy.reason, copy.message) = state.and_then(|state| state.failed.clone()).unwrap_or_default();
     }
     if status == before {
@@ -198,6 +201,20 @@ fn desired(resource: &GroupResource, placed: &Value, state: Option<&CopyStatus>)
         ("apps", _) | ("", "replicationcontrollers") => placed.pointer("/spec/replicas").and_then(Value::as_i64),
         _ => None,
     }
+}
+
+/// Available replicas of a copy, of kinds that tell them from ready ones by `minReadySeconds`.
+fn available(resource: &GroupResource, state: &CopyStatus) -> Option<i64> {
+    let number = |key: &str| state.status.get(key).and_then(Value::as_i64).unwrap_or(0);
+    let is_reachable = !state.is_unreachable();
+    let field = match (&*resource.group, &*resource.resource) {
+        ("apps", "daemonsets") => "numberAvailable",
+        ("apps", "deployments" | "replicasets" | "statefulsets") | ("", "replicationcontrollers") => {
+            "availableReplicas"
+        }
+        _ => return None,
+    };
+    is_reachable.then(|| number(field))
 }
 
 /// Ready replicas of a copy; of a kind that has none, 1 when it is there as it should be.

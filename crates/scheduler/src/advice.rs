@@ -1,7 +1,10 @@
 //! Warnings about names that a pin or a policy says and nobody knows.
 
-use portolan_placement::{Pin, PinOn};
-use portolan_types::placement::{ClusterSelector, DivideBy, PlacementPolicySpec, ResourceSelector};
+use portolan_placement::{Pin, PinOn, Policy};
+use portolan_types::{
+    annotations, object,
+    placement::{ClusterSelector, DivideBy, PlacementPolicySpec, ResourceSelector},
+};
 use serde_json::Value;
 
 use crate::{facts::Reach, kinds::PLACEABLE, scheduler::Inner};
@@ -31,6 +34,7 @@ impl Inner {
         warnings.extend(spec.resources.iter().flat_map(|resource| self.warn_of_kinds(resource)));
         let known = self.names_in_reach(reach);
         warnings.extend(warn_of_clusters("spec.clusters", &spec.clusters, &known));
+        warnings.extend(Policy::compile(spec.clone()).parts_without_effect());
         let weighs =
             spec.replicas.is_some_and(|replicas| replicas.by == DivideBy::Weight && replicas.weights.is_empty());
         if weighs {
@@ -38,6 +42,24 @@ impl Inner {
         }
         warnings.truncate(MAX_WARNINGS);
         warnings
+    }
+
+    /// Objects with volumes stay on a physical cluster that is drained.
+    pub(crate) fn warn_of_drain(&self, physical: &Value) -> Vec<String> {
+        let taints = physical.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
+        let drains = taints.into_iter().any(|taint| taint["effect"] == "NoExecute");
+        let Some(uid) = object::uid(physical).filter(|_| drains) else { return Vec::new() };
+        let is_known = {
+            let facts = self.facts();
+            facts.usage.of(&uid).is_empty() || facts.physical(&uid).is_none_or(|known| known.info.is_drained())
+        };
+        if is_known {
+            return Vec::new();
+        }
+        let key = annotations::ABANDON_VOLUMES;
+        vec![format!(
+            "StatefulSets and workloads with ReadWriteOnce claims stay here (MoveRefused) unless they have {key}: \"true\""
+        )]
     }
 
     fn warn_of_kinds(&self, resource: &ResourceSelector) -> Vec<String> {

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use portolan_placement::{Explanation, Outcome, Question, Role, Workload, explain, place, placed_condition};
-use portolan_types::{GroupVersionKind, LogicalClusterId, ObjectKey, object, placement::PlacementRecord};
+use portolan_placement::{Explanation, Outcome, Question, Role, Workload, explain, place, placed_condition, role_of};
+use portolan_types::{
+    GroupVersionKind, LogicalClusterId, ObjectKey, object,
+    placement::{GROUP, PlacementRecord},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,16 +28,22 @@ impl Scheduler {
         if policies::is_policy(kind) {
             return inner.warn_of_policy(&reach, object);
         }
+        if &*kind.group == GROUP && &*kind.kind == "PhysicalCluster" {
+            return inner.warn_of_drain(object);
+        }
         let mut warnings = inner.warn_of_pins(&reach, object);
         let Some(resource) = inner.resource_of(&kind.group, &kind.kind) else { return warnings };
         let workload = Workload::of(kind.group_kind(), resource, object);
         let record = PlacementRecord::of(object).unwrap_or_default();
         let runs = workload.role == Role::Workload && !workload.finished && !object::is_deleting(object);
-        if reach.lineage.is_empty() || !runs || record.active().next().is_some() {
+        let is_placed = record.active().next().is_some();
+        if reach.lineage.is_empty() || !runs || (is_placed && !workload.keeps_volumes) {
             return warnings;
         }
         let decision = inner.ask(&reach, &workload, &record, place);
-        if decision.outcome == Outcome::Unplaced {
+        if decision.move_refused {
+            warnings.push(format!("{} {}", workload.title(), decision.held.join("; ")));
+        } else if !is_placed && decision.outcome == Outcome::Unplaced {
             warnings.push(format!("{} has no place to run: {}", workload.title(), decision.summary()));
         }
         warnings

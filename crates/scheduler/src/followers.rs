@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use portolan_placement::{
-    Admitted, Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal, patches_over_budget,
-    with_overrides,
+    Admitted, Demand, DividedTarget, Health, Moves, Overriding, PinOn, References, Role, Step, follow, is_legal,
+    patches_over_budget, shares_of, with_shares_and_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
-    GroupResource, LogicalClusterId, NamespaceName, Uid,
-    placement::{Phase, PlacementRecord},
+    GroupKind, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Uid,
+    placement::{Phase, PlacedOverride, PlacementRecord},
 };
 use serde_json::Value;
 
@@ -29,7 +29,13 @@ const AT_ONCE: usize = 16;
 /// Physical clusters by uid.
 type Places = BTreeMap<Uid, String>;
 
-/// Where a namespace is, and what is named there.
+/// Physical clusters where a follower is needed, and its parts of what is divided.
+struct Wanted {
+    needed: Places,
+    shares: Vec<PlacedOverride>,
+}
+
+/// Physical clusters of a namespace, and what is named on each.
 #[derive(Default)]
 struct Inhabited {
     /// Where it has a workload that should be there.
@@ -37,8 +43,14 @@ struct Inhabited {
     /// Where it has a workload, leaving ones included.
     anywhere: BTreeSet<Uid>,
     /// Where each (kind, name) is named.
-    named: BTreeMap<(&'static str, String), Places>,
-    /// Something that may need followers cannot be read: nobody knows where, so that none goes from where it is.
+    named: BTreeMap<(String, String), Places>,
+    /// Where a leaving copy names it: it stays there, and does not come for it.
+    lingering: BTreeMap<(String, String), BTreeSet<Uid>>,
+    /// Where a claim is that is filled from the claim of this name.
+    sources: BTreeMap<String, Places>,
+    /// Workloads whose copies share the replicas.
+    divided: Vec<DividedTarget>,
+    /// Something that may need followers cannot be read, or runs from an earlier template: none goes from where it is.
     is_partial: bool,
 }
 
@@ -60,8 +72,17 @@ impl Inhabited {
 
     fn add_workload(&mut self, object: &Value) {
         let record = PlacementRecord::of(object).unwrap_or_default();
-        let here = record.clusters.iter().filter(|c| c.phase != Phase::Projected);
-        self.anywhere.extend(here.map(|c| c.uid.clone()));
+        let references = References::of(object);
+        if record.is_projected() {
+            let places = record.clusters.iter().map(|copy| (copy.uid.clone(), copy.name.clone())).collect();
+            return self.name(&references, &places);
+        }
+        self.divided.extend(DividedTarget::of(object));
+        self.anywhere.extend(record.clusters.iter().map(|copy| copy.uid.clone()));
+        let leaving = record.clusters.iter().filter(|copy| copy.phase == Phase::Leaving);
+        for (uid, (kind, name)) in leaving.flat_map(|copy| references.all().map(|named| (copy.uid.clone(), named))) {
+            self.lingering.entry((kind.to_owned(), name.to_owned())).or_default().insert(uid);
+        }
         let places: Places = record.active().map(|c| (c.uid.clone(), c.name.clone())).collect();
         self.name(&References::of(object), &places);
         self.active.extend(places);
@@ -213,20 +234,22 @@ impl Inner {
         if inhabited.is_partial {
             needed.extend(record.active().map(|copy| (copy.uid.clone(), copy.name.clone())));
         }
-        let suits = in_passing && inhabited.suits(&record, &needed);
-        let as_written = record.overrides.is_empty() && record.yields.is_empty();
+        let suits = in_passing && inhabited.suits(&record, &needed, &stays_at);
+        let kind = GroupKind { group: builtin.group.into(), kind: builtin.kind.into() };
+        let shares = shares_of(&kind, &object, &inhabited.divided);
+        let as_written = shares.is_empty() && record.overrides.is_empty() && record.yields.is_empty();
         if !selected && as_written && (suits || (unplaced && needed.is_empty())) {
             return Ok(());
         }
         let Some(gathered) = self.gather(key, object, stored.revision).await? else { return Ok(()) };
-        self.step_follower(gathered, inhabited, needed).await
+        self.step_follower(gathered, stays_at, Wanted { needed, shares }).await
     }
 
     async fn step_follower(
         &self,
         gathered: Gathered,
-        inhabited: &Inhabited,
-        mut needed: Places,
+        inhabited: BTreeSet<Uid>,
+        Wanted { mut needed, shares }: Wanted,
     ) -> Result<(), SchedulerError> {
         let role = gathered.workload.role;
         let (wanted, deleting) = self.wanted_by_policy(&gathered);
@@ -245,7 +268,8 @@ impl Inner {
             let facts = self.facts();
             let policies = facts.policies(&gathered.reach, &gathered.namespace);
             let clusters = facts.clusters(&gathered.reach, &*self.rights, &step.record);
-            let step = with_overrides(step, &gathered.workload, &policies, &clusters);
+            let by = Overriding { workload: &gathered.workload, policies: &policies, clusters: &clusters };
+            let step = with_shares_and_overrides(step, &shares, &by);
             if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
                 self.matched_changed.notify_one();
             }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
     ClusterFacts, ClusterInfo, Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal,
-    Role, Step, Workload, check_grounds, contribution, is_made_by_hand, is_managed_elsewhere, patches_over_budget,
-    place, transition, with_overrides,
+    Role, Step, Workload, abandons_volumes, check_grounds, contribution, is_made_by_hand, is_managed_elsewhere,
+    patches_over_budget, place, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
-    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid, object,
-    placement::{PlacementRecord, PlacementStatus, placement_name},
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid, annotations, object,
+    placement::{PlacementCopyStatus, PlacementRecord, PlacementStatus, placement_name},
 };
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ use crate::{
     scheduler::{Inner, SchedulerError},
 };
 
+/// Reason of a copy whose physical cluster cannot be reached, as the syncer reports it.
+const UNREACHABLE: &str = "Unreachable";
 /// Objects of one controller that are looked at for where its others are.
 const MAX_SIBLINGS: usize = 64;
 
@@ -46,6 +48,17 @@ pub(crate) struct Gathered {
     pub(crate) gone: BTreeSet<Uid>,
 }
 
+/// Volumes that an object uses by name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Volumes {
+    /// Many nodes can write or read each of them, or there are none.
+    Shared,
+    /// A claim is not there yet.
+    Unknown,
+    /// One node at a time can write one of them.
+    Own,
+}
+
 /// A decision and the next step towards it.
 pub(crate) struct Planned {
     pub(crate) decision: Decision,
@@ -66,6 +79,9 @@ impl Inner {
         let record = PlacementRecord::of(&object).unwrap_or_default();
         let mut workload = Workload::of(kind, key.resource.clone(), &object);
         workload.namespace = namespace.to_string();
+        if matches!(workload.role, Role::Never(_)) && self.is_of_a_foreign_job(key, &object).await? {
+            workload.role = Role::Workload;
+        }
         let selected = self.facts().is_kind_selected(&reach, &workload.kind.group, &workload.kind.kind);
         let is_placed = !record.clusters.is_empty();
         let matters = match workload.role {
@@ -84,9 +100,11 @@ impl Inner {
         }
         workload.pin = workload.pin.or_else(|| Pin::of(&around, PinOn::Namespace));
         workload.siblings = self.siblings(key, &object).await?;
-        if workload.moves == Moves::Surge && self.holds_volumes(key, &namespace, &object).await? {
+        let volumes = self.volumes(key, &namespace, &object).await?;
+        if workload.moves == Moves::Surge && volumes != Volumes::Shared {
             workload.moves = Moves::Restart;
         }
+        workload.keeps_volumes |= volumes == Volumes::Own && !abandons_volumes(&object);
         let namespace_uid = object::meta_text(&around, "uid").to_owned();
         let home = self.home(key.cluster, &namespace, &namespace_uid).await?;
         let placement = self.objects.get_value(&placement_key(key)).await?;
@@ -140,6 +158,20 @@ impl Inner {
         Ok(stored.is_some_and(|s| s.record.header.uid == text("uid") && !s.record.header.placed_on.is_empty()))
     }
 
+    /// Returns true for a Pod of a Job that another controller than Kubernetes' own manages: that one made it, upstream.
+    async fn is_of_a_foreign_job(&self, key: &ObjectKey, object: &Value) -> Result<bool, StoreError> {
+        let is_shown = object::label(object, annotations::PROJECTED_FROM).is_some();
+        let Some(owner) = object::controller_of(object).filter(|owner| owner["kind"] == "Job" && !is_shown) else {
+            return Ok(false);
+        };
+        let (true, Some(Ok(name))) = (key.resource == kinds::pods(), owner["name"].as_str().map(str::parse)) else {
+            return Ok(false);
+        };
+        let job = self.objects.get_value(&ObjectKey { resource: kinds::jobs(), name, ..key.clone() }).await?;
+        let is_own = |job: &Value| owner["uid"] == *object::meta_text(job, "uid");
+        Ok(job.is_some_and(|(job, _)| is_own(&job) && is_managed_elsewhere(job.get("spec"))))
+    }
+
     /// Where the other objects of the same controller are.
     async fn siblings(&self, key: &ObjectKey, object: &Value) -> Result<Vec<Uid>, StoreError> {
         let Some(owner) = object::controller_of(object).and_then(|o| o.get("uid")).and_then(Value::as_str) else {
@@ -157,25 +189,24 @@ impl Inner {
         Ok(uids.into_iter().collect())
     }
 
-    /// Whether an object uses a volume that only one node can write at a time: two copies would each have their own.
-    async fn holds_volumes(
-        &self,
-        key: &ObjectKey,
-        namespace: &NamespaceName,
-        object: &Value,
-    ) -> Result<bool, StoreError> {
-        for name in References::of(object).claims {
+    /// Returns what the claims that an object uses say about a second copy: it would have volumes of its own.
+    async fn volumes(&self, key: &ObjectKey, namespace: &NamespaceName, object: &Value) -> Result<Volumes, StoreError> {
+        let mut found = Volumes::Shared;
+        for name in References::of(object).claims() {
             let Ok(name) = name.parse() else { continue };
             let resource = GroupResource::new("", "persistentvolumeclaims");
             let claim = ObjectKey::namespaced(key.cluster, resource, namespace.clone(), name);
-            let Some((claim, _)) = self.objects.get_value(&claim).await? else { return Ok(true) };
+            let Some((claim, _)) = self.objects.get_value(&claim).await? else {
+                found = Volumes::Unknown;
+                continue;
+            };
             let modes = claim.pointer("/spec/accessModes").and_then(Value::as_array);
             let shared = |mode: &Value| matches!(mode.as_str(), Some("ReadWriteMany" | "ReadOnlyMany"));
             if !modes.is_some_and(|modes| modes.iter().any(shared)) {
-                return Ok(true);
+                return Ok(Volumes::Own);
             }
         }
-        Ok(false)
+        Ok(found)
     }
 
     pub(crate) fn decision_key(&self, cluster: LogicalClusterId, namespace: NamespaceName) -> ObjectKey {
@@ -254,9 +285,13 @@ impl Inner {
         let up = uids(&clusters, ClusterInfo::is_ready);
         let drained = uids(&clusters, ClusterInfo::is_drained);
         let epoch = gathered.revision.get();
-        let health = Health { ready: &ready, up: &up, drained: &drained, gone: &gathered.gone, epoch };
+        let available = available(workload, record, gathered.placement.as_ref().map(|(placement, _)| placement));
+        let health = Health { ready: &available, up: &up, drained: &drained, gone: &gathered.gone, epoch };
         let step = transition(workload, record, &decision, &health);
         let step = with_overrides(step, workload, &policies, &clusters);
+        if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
+            self.matched_changed.notify_one();
+        }
         let grounds = Grounds { workload, health: &health, stopped: decision.is_to_end() };
         check_grounds(record, &step.record, &grounds)
             .map_err(|step| SchedulerError::Illegal { key: Box::new(gathered.key.clone()), step })?;
@@ -276,9 +311,6 @@ fn no_longer_selected(decision: Decision) -> Decision {
         chosen: Vec::new(),
         policy: None,
         outcome,
-        if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
-            self.matched_changed.notify_one();
-        }
         by: "as no policy selects it".into(),
         held: Vec::new(),
         ..decision
@@ -289,13 +321,36 @@ fn uids(clusters: &[ClusterFacts], of: impl Fn(&ClusterInfo) -> bool) -> BTreeSe
     clusters.iter().filter(|c| of(&c.info)).map(|c| c.info.uid.clone()).collect()
 }
 
-/// What a `Placement` says of ready pods, by the uids of the record that it was derived from.
+/// Ready pods by the uids of the record, as the `Placement` says. Of a copy that cannot be seen nothing is known.
 pub(crate) fn ready(record: &PlacementRecord, placement: Option<&Value>) -> BTreeMap<Uid, i64> {
+    by_uid(record, placement, |shown| Some(shown.ready))
+}
+
+/// Available pods by the uids of the record. A copy of which something is ready, and nothing available yet, is not known as one
+/// of which nothing is. One that counts pods by nodes is available when it is on all of them.
+fn available(workload: &Workload, record: &PlacementRecord, placement: Option<&Value>) -> BTreeMap<Uid, i64> {
+    by_uid(record, placement, |shown| {
+        let available = shown.available.unwrap_or(shown.ready);
+        let per_node = shown.desired.filter(|_| workload.replicas.is_none() && shown.available.is_some());
+        match per_node {
+            Some(desired) if available >= desired => Some(available.max(1)),
+            Some(_) if shown.ready == 0 => Some(0),
+            Some(_) => None,
+            None => (available > 0 || shown.ready == 0).then_some(available),
+        }
+    })
+}
+
+fn by_uid(
+    record: &PlacementRecord,
+    placement: Option<&Value>,
+    count: impl Fn(&PlacementCopyStatus) -> Option<i64>,
+) -> BTreeMap<Uid, i64> {
     let status = placement.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
     let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
     let of = |copy: &portolan_types::placement::PlacedCopy| {
-        let shown = status.clusters.iter().find(|s| s.uid == *copy.uid)?;
-        Some((copy.uid.clone(), shown.ready))
+        let shown = status.clusters.iter().find(|s| s.uid == *copy.uid).filter(|s| s.reason != UNREACHABLE)?;
+        Some((copy.uid.clone(), count(shown)?))
     };
     record.clusters.iter().filter_map(of).collect()
 }

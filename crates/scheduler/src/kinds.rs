@@ -93,6 +93,14 @@ pub(crate) fn is_follower(resource: &GroupResource) -> bool {
     placeable(resource).is_some_and(|placeable| placeable.follows)
 }
 
+/// Returns true for followers that count the pods of workloads: their copies get parts of their numbers.
+pub(crate) fn is_divided_with_its_target(resource: &GroupResource) -> bool {
+    matches!(
+        (&*resource.group, &*resource.resource),
+        ("autoscaling", "horizontalpodautoscalers") | ("policy", "poddisruptionbudgets")
+    )
+}
+
 /// The built-in resources that follow.
 pub(crate) fn followers() -> impl Iterator<Item = GroupResource> {
     PLACEABLE.iter().filter(|p| p.follows).map(Placeable::resource)

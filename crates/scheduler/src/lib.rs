@@ -28,6 +28,7 @@ mod rescan;
 mod scheduler;
 mod seams;
 mod told;
+mod usage_status;
 
 #[cfg(test)]
 mod tests;

@@ -103,6 +103,7 @@ impl Inner {
         let changed = self.facts().put_physical(&event.key, &object, self.now());
         if changed {
             self.rescans.add(Scope::Subtree(event.key.cluster));
+            self.usage_changed.notify_one();
         }
         self.queue.tasks.add(Task::Physical(event.key.clone()));
     }
@@ -198,7 +199,10 @@ impl Inner {
                 }
                 let lost = before.placed_on.iter().any(|uid| !after.placed_on.contains(uid));
                 let deleting = before.is_deleting != after.is_deleting;
-                if lost || deleting || before.labels != after.labels || may_have_pin(&event.record) {
+                let is_pinned = may_have_pin(previous) || may_have_pin(&event.record);
+                let resized = kinds::is_divided_with_its_target(&event.key.resource)
+                    && Peek::of(previous).generation != Peek::of(&event.record).generation;
+                if lost || deleting || resized || before.labels != after.labels || is_pinned {
                     add(Some(event.key.clone()));
                 }
                 // A new certificate of an Ingress, a new pull secret of an account: others follow these.
@@ -248,7 +252,8 @@ impl Inner {
         // How a Job or a Pod goes on decides whether it may still move.
         let by_status = matches!(&*event.key.resource.resource, "jobs" | "pods");
         let lost = before.lost_copies(&after);
-        if new_spec || by_status || lost || before.pin != after.pin || header(previous) != header(&event.record) {
+        let is_told = before.pin != after.pin || before.abandons_volumes != after.abandons_volumes;
+        if new_spec || by_status || lost || is_told || header(previous) != header(&event.record) {
             self.queue.tasks.add(Task::Object(event.key.clone()));
         }
         if before.record.clusters != after.record.clusters {
@@ -279,8 +284,14 @@ impl Inner {
         let (took, takes) = (taken(&before, previous), taken(&after, record));
         let policy = |peek: &Option<Peek>| peek.as_ref().and_then(|p| p.record.policy.clone());
         let mut facts = self.facts();
+        if record.is_none() && facts.overruns.note(key, Vec::new()) {
+            self.matched_changed.notify_one();
+        }
         after.iter().flat_map(|peek| &peek.record.clusters).for_each(|copy| facts.note_place(&copy.uid));
         facts.usage.replace(&key.resource, &took, &takes);
+        if took != takes {
+            self.usage_changed.notify_one();
+        }
         facts.usage.release(key);
         if facts.usage.rematch(&key.resource, policy(&before).as_ref(), policy(&after).as_ref()) {
             self.matched_changed.notify_one();
@@ -291,6 +302,3 @@ impl Inner {
         emptied.for_each(|p| self.queue.tasks.add(Task::Physical(p.key.clone())));
     }
 }
-        if record.is_none() && facts.overruns.note(key, Vec::new()) {
-            self.matched_changed.notify_one();
-        }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 pub(crate) struct Peek {
     pub(crate) generation: i64,
     pub(crate) pin: Option<String>,
+    pub(crate) abandons_volumes: Option<String>,
     pub(crate) record: PlacementRecord,
 }
 
@@ -32,6 +33,8 @@ struct Metadata {
 struct Annotations {
     #[serde(rename = "portolan.dev/pin")]
     pin: Option<String>,
+    #[serde(rename = "portolan.dev/abandon-volumes")]
+    abandons_volumes: Option<String>,
     #[serde(rename = "portolan.dev/placement")]
     placement: Option<String>,
 }
@@ -44,6 +47,7 @@ impl Peek {
         Self {
             generation: body.metadata.generation,
             pin: annotations.pin,
+            abandons_volumes: annotations.abandons_volumes,
             record: annotations.placement.as_deref().and_then(PlacementRecord::parse).unwrap_or_default(),
         }
     }

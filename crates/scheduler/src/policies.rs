@@ -15,6 +15,9 @@ use crate::{facts::reference, scheduler::Inner};
 /// Type of the condition of a policy whose overrides have patches.
 const PATCHES_WITHIN_BUDGET: &str = "PatchesWithinBudget";
 
+/// Type of the condition that says whether every part of a policy has an effect.
+const FULLY_EFFECTIVE: &str = "FullyEffective";
+
 /// What the status of a policy should say.
 struct Wanted {
     key: ObjectKey,
@@ -23,6 +26,8 @@ struct Wanted {
     /// Sentence about objects whose copies its patches would grow beyond their budget.
     overrun: Option<String>,
     has_patches: bool,
+    /// Sentences about parts of it that have no effect.
+    without_effect: Vec<String>,
 }
 
 /// Whether objects of a kind are policies.
@@ -62,6 +67,7 @@ impl Inner {
                 fault: policy.fault().map(str::to_owned),
                 overrun: facts.overruns.message(&reference),
                 has_patches: policy.spec.overrides.iter().any(|one| !one.patch.is_empty()),
+                without_effect: policy.parts_without_effect(),
             })
         };
         facts.all_policies().filter_map(of).collect()
@@ -101,5 +107,8 @@ fn status(known: &PlacementPolicyStatus, wanted: &Wanted, generation: i64, now: 
         let reason = if wanted.overrun.is_some() { "PatchBudgetExceeded" } else { "WithinBudget" };
         conditions.push(condition(PATCHES_WITHIN_BUDGET, (reason, wanted.overrun.as_ref())));
     }
+    let ineffective = (!wanted.without_effect.is_empty()).then(|| wanted.without_effect.join("; "));
+    let reason = if ineffective.is_some() { "PartsWithoutEffect" } else { "AllPartsEffective" };
+    conditions.push(condition(FULLY_EFFECTIVE, (reason, ineffective.as_ref())));
     PlacementPolicyStatus { conditions, matched: wanted.matched }
 }

@@ -26,6 +26,8 @@ use crate::{
 
 /// Tasks that work on the queue at once: enough to keep the store's batches filled.
 const WORKERS: usize = 16;
+/// How long the writer of usages waits for more to come: a status is written at most that often.
+const USAGE_STATUS_DELAY: Duration = Duration::from_secs(1);
 /// How long the writers of policy status wait for more to come.
 const POLICY_STATUS_DELAY: Duration = Duration::from_millis(300);
 
@@ -92,6 +94,7 @@ pub(crate) struct Inner {
     custom: Mutex<BTreeSet<GroupResource>>,
     pub(crate) custom_changed: Notify,
     pub(crate) matched_changed: Notify,
+    pub(crate) usage_changed: Notify,
     /// Whether decisions are this scheduler's to make.
     leads: AtomicBool,
 }
@@ -114,6 +117,7 @@ impl Scheduler {
             custom: Mutex::default(),
             custom_changed: Notify::new(),
             matched_changed: Notify::new(),
+            usage_changed: Notify::new(),
             leads: AtomicBool::new(true),
         };
         Self { inner: Arc::new(inner) }
@@ -126,6 +130,7 @@ impl Scheduler {
         if !self.inner.leads.swap(leads, Ordering::AcqRel) && leads {
             self.inner.rescans.everything();
             self.inner.matched_changed.notify_one();
+            self.inner.usage_changed.notify_one();
         }
     }
 
@@ -155,6 +160,10 @@ impl Scheduler {
         tasks.spawn(async move { rescans.run_rescans().await });
         tasks.spawn(async move {
             stop.run_until_cancelled(status.keep_policy_status(POLICY_STATUS_DELAY)).await;
+        });
+        let (usages, stop) = (inner.clone(), shutdown.clone());
+        tasks.spawn(async move {
+            stop.run_until_cancelled(usages.keep_usage_status(USAGE_STATUS_DELAY)).await;
         });
         loop {
             let wanted: Vec<_> = inner.custom().iter().cloned().collect();

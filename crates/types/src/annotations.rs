@@ -7,6 +7,8 @@ pub const CLUSTERS: &str = "portolan.dev/clusters";
 pub const PLACEMENT: &str = "portolan.dev/placement";
 /// User: names of physical clusters, joined by `,`, that this object or namespace must run on, within constraints.
 pub const PIN: &str = "portolan.dev/pin";
+/// User: `true` lets an object move although the data on its volumes stay behind: it starts on new, empty ones.
+pub const ABANDON_VOLUMES: &str = "portolan.dev/abandon-volumes";
 /// User: names of physical clusters, joined by `,`, whose copy of this object is written off while it is out of reach: it is
 /// taken for gone without proof, so that what must run once may run elsewhere. The server takes it off once it has acted on it.
 pub const WRITE_OFF: &str = "portolan.dev/write-off";
@@ -38,10 +40,10 @@ pub const DOWN_TEMPLATE: &str = "sync.portolan.dev/template";
 pub const SOURCE: &str = "sync.portolan.dev/source";
 /// Upstream label of a projected object: the name of the physical cluster it runs on.
 pub const PROJECTED_FROM: &str = "portolan.dev/cluster";
-
-/// The annotations that only the server writes.
 /// Name of the node that runs a Pod on its physical cluster. Upstream the Pod's node is the physical cluster.
 pub const NODE: &str = "portolan.dev/node";
+
+/// The annotations that only the server writes.
 pub const SERVER_OWNED: [&str; 3] = [CLUSTERS, PLACEMENT, SOURCE];
 /// The labels that only the server writes.
 pub const SERVER_OWNED_LABELS: [&str; 1] = [PROJECTED_FROM];

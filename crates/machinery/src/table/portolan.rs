@@ -18,6 +18,13 @@ pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
         let mode = modes.into_iter().find(|mode| row.at(&format!("/spec/connection/{mode}")).is_some());
         mode.unwrap_or(NONE).into()
     }),
+    text("CPU-Used", "Processors that are requested by what is placed on it, of those that its bounds allow.", |row| {
+        used(row, "cpu").into()
+    }),
+    text("Memory-Used", "Memory that is requested by what is placed on it, of that which its bounds allow.", |row| {
+        used(row, "memory").into()
+    }),
+    text("Pods", "Pods of what is placed on it, of those that its bounds allow.", |row| used(row, "pods").into()),
     text("CPU", "Processors of its schedulable nodes.", |row| {
         format::amount(row.at("/status/allocatable/cpu"), UNKNOWN).into()
     })
@@ -29,6 +36,16 @@ pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
     text("Reason", "Why it is not ready, or cannot be used as it should.", |row| reason(row).into()).wide(),
     AGE,
 ];
+
+/// `5/7`; `5` where there is no bound.
+fn used(row: &Row<'_>, resource: &str) -> String {
+    let amount = |part: &str| row.at(&format!("/status/{part}/{resource}"));
+    let used = format::amount(amount("used"), UNKNOWN);
+    match amount("bounds") {
+        Some(bound) => format!("{used}/{}", format::amount(Some(bound), UNKNOWN)),
+        None => used.to_string(),
+    }
+}
 
 /// `True`, `False`, `Unknown`; `True,Draining` while it is being deleted.
 fn ready(row: &Row<'_>) -> String {

@@ -172,6 +172,38 @@ fn growth_over_the_bounds_spills_and_what_runs_stays() {
 }
 
 #[test]
+fn growth_over_the_bounds_of_one_physical_cluster_is_limited_where_it_cannot_spill() {
+    let grown = |on: &str, ready: i64| {
+        let mut question = Case::new(deployment(20), vec![cluster("a").bounded("14").using("20"), cluster("b")]).on(on);
+        question.ready = [(crate::fixtures::uid("a"), ready)].into();
+        question
+    };
+    let limits = |decision: &Decision| decision.limits.iter().map(|(uid, n)| format!("{uid}={n}")).collect::<Vec<_>>();
+    let pinned = grown("a", 2).pinned("a").decide();
+    assert_eq!((chosen(&pinned).as_str(), limits(&pinned)), ("a", vec!["uid-a=14".to_owned()]));
+    assert_eq!(pinned.outcome, Outcome::Partly("only 14 of 20 replicas fit the bounds of a".into()));
+    assert_eq!(limits(&grown("a", 17).pinned("a").decide()), ["uid-a=17"], "what runs stays");
+    let both = grown("a b", 2).by(policy(1, "p", json!({"count": 2}))).decide();
+    assert_eq!((chosen(&both).as_str(), limits(&both)), ("a b", vec!["uid-a=14".to_owned()]), "each copy by itself");
+    let mut set = grown("a", 2);
+    set.workload.moves = Moves::Restart;
+    assert_eq!(limits(&set.decide()), ["uid-a=14"], "what must not run twice does not spill");
+    let mut limited = grown("a", 0).pinned("a");
+    limited.previous.limits = pinned.limits.clone();
+    limited.clusters[0].used.insert("cpu".into(), "14".parse().unwrap());
+    assert_eq!(limits(&limited.decide()), ["uid-a=14"], "its own weight counts as admitted");
+    let explained = crate::explain(&limited.question());
+    let room = explained.clusters[0].verdicts.iter().find(|v| v.filter == "room").unwrap();
+    assert_eq!(
+        (room.passed, room.message.as_str()),
+        (true, "its bounds leave room for 14 of 20 pods; what runs stays")
+    );
+    limited.workload = deployment(5);
+    limited.clusters[0].used.insert("cpu".into(), "5".parse().unwrap());
+    assert_eq!(limits(&limited.pinned("a").decide()), Vec::<String>::new(), "as soon as all fit");
+}
+
+#[test]
 fn who_decides_among_policies() {
     let two = || clusters(&["east", "west"]);
     let names = |name: &str| json!({"clusters": {"names": [name]}});

@@ -68,6 +68,10 @@ fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
         let step = step(&of(east), ready, down, 7);
         assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
     }
+    let three = vec![tainted(), cluster("north"), cluster("west")];
+    let also_leaves = Case::new(deployment(3), three).pinned("west").on("east north west");
+    let after = step(&also_leaves, "east=0 north=0 west=0", "north", 7);
+    assert_eq!(words(&after.record), "east north west", "another that leaves as well does not answer");
     let first = step(&of(tainted()).on("east"), "east=0", "", 7);
     assert_eq!(words(&first.record), "east west", "the other copy comes first");
 }
@@ -126,6 +130,65 @@ fn replicas_move_only_as_fast_as_they_get_ready() {
     ] {
         assert_eq!(words(&step(&case(replicas, on), ready, "", 7).record), expected, "{name}");
     }
+}
+
+/// Takes steps until nothing changes; everything is ready at once.
+fn settle(mut case: Case) -> Case {
+    for epoch in 2..40 {
+        let ready: Vec<String> = case.previous.active().map(|c| format!("{}=99", c.name)).collect();
+        let after = step(&case, &ready.join(" "), "", epoch).record;
+        if after == case.previous {
+            return case;
+        }
+        case.previous = after;
+        case.previous.clusters.retain(|c| c.phase == Phase::Active);
+    }
+    panic!("it does not settle: {}", words(&case.previous));
+}
+
+#[test]
+fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
+    let zones = || vec![cluster("a zone=a"), cluster("b zone=b"), cluster("c zone=c")];
+    let weights = |of: [u32; 3]| {
+        let weight =
+            |(zone, weight): (&str, u32)| json!({"selector": {"matchLabels": {"zone": zone}}, "weight": weight});
+        let weights: Vec<_> = ["a", "b", "c"].into_iter().zip(of).map(weight).collect();
+        policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide", "by": "Weight", "weights": weights}}))
+    };
+    let scaled = |case: &Case, replicas| settle(Case { workload: deployment(replicas), ..case.clone() });
+    let three = settle(Case::new(deployment(3), zones()).by(weights([1, 1, 1])));
+    assert_eq!(words(&three.previous), "a*1 b*1 c*1");
+    let mut reweighed = three.clone();
+    reweighed.policies = vec![weights([3, 3, 1])];
+    let reweighed = settle(reweighed);
+    assert_eq!(words(&reweighed.previous), "a*1 b*1 c*1", "of equal claims the one that is there");
+    assert_eq!(words(&scaled(&reweighed, 4).previous), "a*2 b*1 c*1");
+    let seven = scaled(&reweighed, 7);
+    assert_eq!(words(&seven.previous), "a*3 b*3 c*1");
+    let mut turned = seven.clone();
+    turned.policies = vec![weights([1, 3, 3])];
+    assert_eq!(words(&settle(turned).previous), "a*1 b*3 c*3", "other weights are divided by anew");
+    // What is there need not be what the weights alone would give.
+    let mut uneven = three.clone();
+    uneven.previous = record("a*0 b*1 c*5");
+    uneven.previous.divided_by = three.previous.divided_by.clone();
+    assert_eq!(words(&scaled(&uneven, 7).previous), "a*1 b*1 c*5", "growth takes none away");
+    assert_eq!(words(&scaled(&uneven, 4).previous), "a*0 b*1 c*3", "shrinking adds none");
+    let mut fewer = uneven.clone();
+    fewer.clusters[1] = cluster("b zone=b").deleting();
+    fewer.workload = deployment(6);
+    assert_eq!(words(&settle(fewer).previous), "a*3 c*3", "another set of clusters is divided anew");
+}
+
+#[test]
+fn what_outgrows_its_bounds_keeps_what_runs_where_it_runs() {
+    let grown = |ready: &str, replicas| {
+        let full = |name: &str, cpu: &str| cluster(name).bounded("5").using(cpu);
+        let case = Case::new(deployment(replicas), vec![full("a", "5"), full("b", "2"), cluster("c")]);
+        words(&step(&case.on("a*5 b*2"), ready, "", 7).record)
+    };
+    assert_eq!(grown("a=5 b=2", 9), "a*5 b*4");
+    assert_eq!(grown("a=5 b=2", 6), "a*5 b*1");
 }
 
 #[test]
@@ -282,8 +345,8 @@ impl World {
         let stopped = decision.is_to_end();
         let grounds = Grounds { workload: &self.case.workload, health: &health, stopped };
         prop_assert_eq!(check_grounds(&self.case.previous, &step.record, &grounds), Ok(()));
-        let served = self.case.previous.active().any(|c| health.is_healthy(&self.case.workload, c));
-        let serves = step.record.active().any(|c| health.is_healthy(&self.case.workload, c));
+        let served = self.case.previous.active().any(|c| health.is_healthy(&self.case.workload, c, None));
+        let serves = step.record.active().any(|c| health.is_healthy(&self.case.workload, c, None));
         let one = self.case.workload.moves.one_at_a_time();
         // Divided copies have each a part only, so health of one says nothing of the whole there.
         let parts = |record: &PlacementRecord| record.clusters.iter().any(|c| c.replicas.is_some());

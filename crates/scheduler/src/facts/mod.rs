@@ -12,7 +12,9 @@ use std::{
 use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Uid, object,
-    placement::{PhysicalClusterSpec, PhysicalClusterStatus, PlacementPolicySpec, PlacementRecord, PolicyRef, Taint},
+    placement::{
+        PhysicalClusterSpec, PhysicalClusterStatus, PlacementPolicySpec, PlacementRecord, PolicyRef, Resources, Taint,
+    },
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -154,6 +156,11 @@ impl Facts {
     pub(crate) fn clear_policies(&mut self, resource: &GroupResource) {
         self.unreadable.retain(|key| key.resource != *resource);
         self.policies.values_mut().for_each(|known| known.retain(|key, _| key.resource != *resource));
+    }
+
+    /// Returns all physical clusters, with their keys and bounds.
+    pub(crate) fn all_physical(&self) -> impl Iterator<Item = (&Uid, &ObjectKey, &Resources)> {
+        self.physical.iter().map(|(uid, physical)| (uid, &physical.key, &physical.info.bounds))
     }
 
     /// A physical cluster, wherever it is registered.

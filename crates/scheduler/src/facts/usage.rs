@@ -68,10 +68,16 @@ impl Usage {
         self.matched.values().filter_map(|counts| counts.get(&name)).sum()
     }
 
-    /// What is taken of a physical cluster, decisions under way included.
-    pub(crate) fn of(&self, uid: &Uid) -> Resources {
+    /// Returns the sum of what is placed on a physical cluster.
+    pub(crate) fn placed_on(&self, uid: &Uid) -> Resources {
         let mut sum = Resources::new();
         self.placed.values().filter_map(|sums| sums.get(uid)).for_each(|amounts| add(&mut sum, amounts, 1));
+        sum
+    }
+
+    /// What is taken of a physical cluster, decisions under way included.
+    pub(crate) fn of(&self, uid: &Uid) -> Resources {
+        let mut sum = self.placed_on(uid);
         let reserved = self.reserved.values().flatten().filter(|(of, _)| of == uid);
         reserved.for_each(|(_, amounts)| add(&mut sum, amounts, 1));
         sum

@@ -80,7 +80,9 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     fields::check(&upstream.kind, &copy)?;
     fields::strip(&upstream.kind, &mut copy);
     namespaces::translate(&upstream.kind, context.naming, upstream.key.cluster, &mut copy)?;
-    set_replicas(&mut copy, context.entry.replicas);
+    let limit = record.limits.get(context.physical).copied();
+    let replicas = context.entry.replicas.or_else(|| limited(&copy, limit));
+    set_replicas(&mut copy, replicas);
     let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
     pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
     credentials::check(&upstream.kind, &copy, context.audiences)?;
@@ -104,6 +106,12 @@ fn identity_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> CopyIden
         epoch: context.entry.epoch,
         syncer_epoch: context.syncer_epoch,
     }
+}
+
+/// Returns the replicas of a copy that the bounds of its physical cluster limit.
+fn limited(copy: &Value, limit: Option<i64>) -> Option<i64> {
+    let replicas = copy.pointer("/spec/replicas").and_then(Value::as_i64)?;
+    limit.map(|limit| replicas.min(limit))
 }
 
 /// Gives a copy its share of the replicas, where it has any.

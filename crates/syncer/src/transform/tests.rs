@@ -261,6 +261,22 @@ fn the_hash_tells_what_must_be_applied_again() {
     let (plain, replicas) = applied(&object, None, 1, None);
     assert_eq!(replicas, 4);
     assert_eq!(applied(&object, None, 2, None).0, plain, "not for another syncer");
+    let mut limited = object.clone();
+    let record = PlacementRecord {
+        limits: [("east-uid".parse().unwrap(), 3)].into(),
+        clusters: vec![PlacedCopy {
+            name: "east".into(),
+            uid: "east-uid".parse().unwrap(),
+            phase: Phase::Active,
+            replicas: None,
+            epoch: 1,
+        }],
+        ..PlacementRecord::default()
+    };
+    record.write_to(&mut limited.object);
+    assert_eq!(applied(&limited, None, 1, None).1, 3, "as many as the bounds admit");
+    limited.object["spec"]["replicas"] = 2.into();
+    assert_eq!(applied(&limited, None, 1, None).1, 2, "never more than the object asks for");
     assert_eq!(applied(&object, Some(2), 1, None).1, 2, "divided replicas");
     assert_ne!(applied(&object, Some(2), 1, None).0, plain, "for another share");
     assert_eq!(applied(&object, None, 1, Some(7)).1, 7, "an autoscaler below owns the number");

@@ -139,6 +139,12 @@ pub struct PhysicalClusterStatus {
     /// Sum over its schedulable nodes.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub allocatable: Resources,
+    /// Requests of everything that Portolan has placed here, and the number of its pods.
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub used: Resources,
+    /// The bounds that `used` is held to, as the scheduler last read them in `spec.bounds`.
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub bounds: Resources,
 }
 
 /// As `metav1.Condition`.
@@ -508,6 +514,9 @@ pub struct PlacementCopyStatus {
     pub replicas: Option<i64>,
     /// Ready replicas, or 1 for a synced object without any.
     pub ready: i64,
+    /// Replicas that have been ready for `minReadySeconds`, where the kind tells that from ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available: Option<i64>,
     /// Of how many, where the kind counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Override;
+use super::{DivideBy, Override};
 use crate::{annotations, group::GroupResource, names::Uid, object};
 
 /// Where a copy is in its life.
@@ -62,6 +62,17 @@ pub struct PlacementRecord {
     /// `metadata.generation` that the decision was made for.
     #[serde(default)]
     pub generation: i64,
+    /// Basis of the division of replicas, once every copy has its part: while it stays the same, only the total changes, and a
+    /// new division starts from this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divided_by: Option<DivisionBasis>,
+    /// Most replicas that the bounds of a physical cluster admit on its copy, where that is fewer than the copy should have: by uid.
+    /// The copies do not share replicas then; each that is not listed has all of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<Uid, i64>,
+    /// Since when, in seconds since the epoch, a physical cluster of an earlier group fits than those of the fallback in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred_since: Option<i64>,
     /// What policies change on copies, in the order in which it is done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<PlacedOverride>,
@@ -72,6 +83,15 @@ pub struct PlacementRecord {
     /// wish, which goes down first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaled: Option<i64>,
+}
+
+/// Basis of a division of replicas, besides their total.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DivisionBasis {
+    /// As the policy says.
+    pub by: DivideBy,
+    /// Weights of the physical clusters that share the replicas, by uid; all 1 where the policy weighs none.
+    pub weights: BTreeMap<Uid, u64>,
 }
 
 /// What a policy changes on the copies on certain physical clusters.
@@ -127,6 +147,12 @@ impl PlacementRecord {
         record.write_to(&mut written);
         Source::write_all(&sources, &mut written);
         annotations::SERVER_OWNED.iter().all(|key| object::annotation(object, key) == object::annotation(&written, key))
+    }
+
+    /// Returns the replicas of a copy of an object that asks for `all`: its share, within its limit.
+    pub fn replicas_of(&self, copy: &PlacedCopy, all: i64) -> i64 {
+        let limit = self.limits.get(&copy.uid).copied().unwrap_or(i64::MAX);
+        copy.replicas.unwrap_or(all).min(limit)
     }
 
     /// Whether the object was made by a physical cluster.

@@ -1,0 +1,65 @@
+//! Bounds of physical clusters: what they hold back, and what is shown of them.
+
+use super::*;
+
+fn limits(object: Option<&Value>) -> Vec<(String, i64)> {
+    let record = object.and_then(PlacementRecord::of).unwrap_or_default();
+    record.limits.iter().map(|(uid, limit)| (uid.to_string(), *limit)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_of_a_pinned_object_over_the_bounds_is_not_admitted_and_usage_is_shown() {
+    let world = World::new(&[]).await;
+    world.physical("west", json!({"bounds": {"cpu": "7"}}), true).await;
+    let container = json!({"resources": {"requests": {"cpu": "500m"}}});
+    world.deployment("one", json!({"containers": [container]})).await;
+    let (one, west) =
+        (shop("deployments.apps/shop/one"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/west"));
+    world.placed(&one, "west").await;
+    world.pin(&one, "west").await;
+    world.settle().await;
+    world.ready(&one, "west", 2).await;
+    let scale = |replicas: i64| {
+        move |object: &mut Value| {
+            object["spec"]["replicas"] = replicas.into();
+            object["metadata"]["generation"] = (replicas + 1).into();
+        }
+    };
+    world.change(&one, scale(20)).await;
+    world.until("a limit", &one, |object| limits(object) == [("physicalclusters-west".to_owned(), 14)]).await;
+    world.settle().await;
+    let (reason, message) = condition(&world.placement(&one).await.unwrap());
+    assert_eq!(reason, "PartlyPlaced");
+    assert!(message.ends_with("only 14 of 20 replicas fit the bounds of west"), "{message}");
+    let status = world.get(&west).await.unwrap()["status"].clone();
+    assert_eq!((&status["used"], &status["bounds"]), (&json!({"cpu": "7", "memory": "0", "pods": "14"}), &json!({"cpu": "7"})));
+    let explained = world.scheduler.explain_object(&one).await.unwrap().unwrap();
+    let verdicts = explained["clusters"][0]["verdicts"].as_array().unwrap();
+    let room = verdicts.iter().find(|verdict| verdict["filter"] == "room").unwrap();
+    assert_eq!(room["message"], "its bounds leave room for 14 of 20 pods; what runs stays");
+    world.change(&one, scale(3)).await;
+    world.until("no limit", &one, |object| limits(object).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_ends_when_the_new_copy_is_available() {
+    let world = World::new(&["east", "west"]).await;
+    let web = shop("deployments.apps/shop/web");
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    world.pin(&web, "west").await;
+    world.placed(&web, "east west").await;
+    let report = |available: i64| {
+        move |placement: &mut Value| {
+            let copies = placement["status"]["clusters"].as_array_mut().unwrap();
+            for copy in copies.iter_mut().filter(|copy| copy["name"] == "west") {
+                (copy["ready"], copy["available"]) = (2.into(), available.into());
+            }
+        }
+    };
+    world.change(&placement_of(&web), report(0)).await;
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "east west", "it is ready, and not for long enough");
+    world.change(&placement_of(&web), report(2)).await;
+    world.placed(&web, "east- west").await;
+}

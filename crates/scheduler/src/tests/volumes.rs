@@ -1,0 +1,61 @@
+//! Objects whose data do not move with them.
+
+use super::*;
+
+async fn refused(world: &World, object: &ObjectKey, on: &str) {
+    let is_refused = |placement: Option<&Value>| placement.is_some_and(|placement| condition(placement).0 == "MoveRefused");
+    world.until("the refusal", &placement_of(object), is_refused).await;
+    assert_eq!(words(world.get(object).await.as_ref()), on);
+    let placement = world.placement(object).await.unwrap();
+    assert_eq!(placement["status"]["conditions"][0]["status"], "False");
+    let (_, message) = condition(&placement);
+    assert!(message.contains("the data on its volumes do not move with it"), "{message}");
+}
+
+async fn abandon(world: &World, key: &ObjectKey) {
+    let annotation = "portolan.dev/abandon-volumes";
+    world.change(key, |object| object::set_annotation(object, annotation, Some("true".into()))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_with_claims_moves_only_when_its_volumes_may_be_abandoned() {
+    let world = World::new(&["east", "west"]).await;
+    let db = shop("statefulsets.apps/shop/db");
+    let spec = json!({"replicas": 1, "template": {"spec": {"containers": []}}, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]});
+    world.create(db.clone(), "apps/v1", "StatefulSet", json!({"spec": spec})).await;
+    world.placed(&db, "east").await;
+    let kind = GroupVersionKind::new("apps", "v1", "StatefulSet");
+    assert_eq!(world.scheduler.preview(SHOP, &kind, &world.get(&db).await.unwrap()), Vec::<String>::new());
+    world.pin(&db, "west").await;
+    refused(&world, &db, "east").await;
+    let warnings = world.scheduler.preview(SHOP, &kind, &world.get(&db).await.unwrap());
+    let expected = "statefulset/db stays on east (not the pinned one): the data on its volumes do not move with it; \
+        the annotation portolan.dev/abandon-volumes: \"true\" lets it start on new, empty volumes";
+    assert_eq!(warnings, [expected]);
+    abandon(&world, &db).await;
+    world.placed(&db, "east-").await;
+    world.confirm_gone(&db).await;
+    world.placed(&db, "west").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_a_deployment_with_a_claim_that_one_node_writes() {
+    let world = World::new(&["east", "west"]).await;
+    let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
+    world.create(shop("persistentvolumeclaims/shop/data"), "v1", "PersistentVolumeClaim", claim).await;
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    world.deployment("web", json!({"containers": [], "volumes": volumes})).await;
+    let web = shop("deployments.apps/shop/web");
+    world.placed(&web, "east").await;
+    let east = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east");
+    let taint = json!([{"key": "m", "effect": "NoExecute"}]);
+    let mut drained = world.get(&east).await.unwrap();
+    drained["spec"]["taints"] = taint.clone();
+    let kind = GroupVersionKind::new("portolan.dev", "v1alpha1", "PhysicalCluster");
+    let warnings = world.scheduler.preview(LogicalClusterId::ROOT, &kind, &drained);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    world.change(&east, |east| east["spec"]["taints"] = taint.clone()).await;
+    refused(&world, &web, "east").await;
+    abandon(&world, &web).await;
+    world.placed(&web, "east-").await;
+}
