@@ -1,108 +1,101 @@
-//! What a pod template names, found by the shape of the tree: any map with a list `containers` is a pod spec, in whatever
-//! kind it stands.
+//! References of pod templates, found by the shape of the tree: any map with a list `containers` is a pod spec, in whatever
+//! kind it stands. The fields are those of the table in `portolan_types::references`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use portolan_types::references::{self, ReferenceField, Referent};
+use serde_json::Value;
 
 /// Deepest nesting that is looked at.
 const MAX_DEPTH: usize = 64;
 
-/// Names of objects in the same namespace.
+/// Names of objects in the same namespace, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// ConfigMaps.
-    pub config_maps: BTreeSet<String>,
-    /// Secrets.
-    pub secrets: BTreeSet<String>,
-    /// ServiceAccounts; `default` where a template names none.
-    pub service_accounts: BTreeSet<String>,
-    /// PersistentVolumeClaims.
-    pub claims: BTreeSet<String>,
+    named: BTreeMap<String, BTreeSet<String>>,
+    /// Claims that another claim is filled from.
+    sources: BTreeSet<String>,
 }
 
 impl References {
-    /// What the pod templates of an object name; for an Ingress its TLS Secrets, for a ServiceAccount its pull Secrets.
+    /// What the pod templates of an object name; and what a claim, an Ingress or a ServiceAccount itself does.
     pub fn of(object: &Value) -> Self {
         let mut found = Self::default();
         if let Some(spec) = object.get("spec") {
             for_each_pod_spec(spec, 0, &mut |pod| found.add_pod_spec(pod));
-            for tls in array(spec, "tls") {
-                insert(&mut found.secrets, tls.get("secretName"));
+            for template in spec.get("volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten() {
+                found.add(template, &references::CLAIM);
             }
         }
-        for key in ["imagePullSecrets", "secrets"] {
-            for reference in array(object, key) {
-                insert(&mut found.secrets, reference.get("name"));
+        match object.get("kind").and_then(Value::as_str) {
+            Some("Ingress") => found.add(object, &references::INGRESS),
+            Some("ServiceAccount") => found.add(object, &references::SERVICE_ACCOUNT),
+            // A template that is kept for a rollback.
+            Some("ControllerRevision") => {
+                for_each_pod_spec(&object["data"], 0, &mut |pod| found.add_pod_spec(pod));
             }
+            Some("PersistentVolumeClaim") => found.add(object, &references::CLAIM),
+            _ => {}
         }
         found
     }
 
-    /// Whether an object of a core kind is named.
+    /// Returns true when an object of a core kind is named.
     pub fn names(&self, kind: &str, name: &str) -> bool {
-        match kind {
-            "ConfigMap" => self.config_maps.contains(name),
-            "Secret" => self.secrets.contains(name),
-            "ServiceAccount" => self.service_accounts.contains(name),
-            "PersistentVolumeClaim" => self.claims.contains(name),
-            _ => false,
+        self.named.get(kind).is_some_and(|names| names.contains(name))
+    }
+
+    /// Kind and name of everything that is named.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.named.iter().flat_map(|(kind, names)| names.iter().map(|name| (kind.as_str(), name.as_str())))
+    }
+
+    /// Names of claims that another claim is filled from. Their data are on one physical cluster.
+    pub fn sources(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(String::as_str)
+    }
+
+    /// Names of claims that pods mount.
+    pub fn claims(&self) -> impl Iterator<Item = &str> {
+        self.named.get("PersistentVolumeClaim").into_iter().flatten().map(String::as_str)
+    }
+
+    fn add_pod_spec(&mut self, pod: &Value) {
+        self.add(pod, &references::POD_SPEC);
+        if !Self::names_account_of(pod) {
+            self.insert("ServiceAccount", "default");
         }
     }
 
-    fn add_pod_spec(&mut self, pod: &Map<String, Value>) {
-        let account = pod.get("serviceAccountName").or_else(|| pod.get("serviceAccount")).and_then(Value::as_str);
-        let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
-        self.service_accounts.insert(account.to_owned());
-        pod.values().for_each(|child| self.add(child, 0));
-        self.add_map(pod);
+    fn names_account_of(pod: &Value) -> bool {
+        ["serviceAccountName", "serviceAccount"]
+            .iter()
+            .any(|field| pod.get(*field).and_then(Value::as_str).is_some_and(|name| !name.is_empty()))
     }
 
-    fn add(&mut self, value: &Value, depth: usize) {
-        match value {
-            _ if depth > MAX_DEPTH => {}
-            Value::Array(items) => items.iter().for_each(|item| self.add(item, depth + 1)),
-            Value::Object(map) => {
-                self.add_map(map);
-                map.values().for_each(|child| self.add(child, depth + 1));
-            }
-            _ => {}
-        }
-    }
-
-    /// The fields of a pod spec that refer to others have the same names wherever they stand.
-    fn add_map(&mut self, map: &Map<String, Value>) {
-        for (key, value) in map {
-            match key.as_str() {
-                "configMap" | "configMapRef" | "configMapKeyRef" => insert(&mut self.config_maps, value.get("name")),
-                "secretRef" | "secretKeyRef" | "nodePublishSecretRef" => insert(&mut self.secrets, value.get("name")),
-                "secret" => insert(&mut self.secrets, value.get("secretName").or_else(|| value.get("name"))),
-                "persistentVolumeClaim" => insert(&mut self.claims, value.get("claimName")),
-                "imagePullSecrets" => {
-                    let names = value.as_array().into_iter().flatten();
-                    names.for_each(|reference| insert(&mut self.secrets, reference.get("name")));
+    /// A claim is named by type only to fill another one from it.
+    fn add(&mut self, object: &Value, fields: &[ReferenceField]) {
+        for field in fields {
+            let is_source = |kind: &str| field.referent == Referent::Typed && kind == "PersistentVolumeClaim";
+            field.visit(object, &mut |kind, name| match is_source(kind) {
+                true => {
+                    self.sources.insert(name.to_owned());
                 }
-                _ => {}
-            }
+                false => self.insert(kind, name),
+            });
         }
     }
-}
 
-fn insert(names: &mut BTreeSet<String>, name: Option<&Value>) {
-    if let Some(name) = name.and_then(Value::as_str).filter(|name| !name.is_empty()) {
-        names.insert(name.to_owned());
+    fn insert(&mut self, kind: &str, name: &str) {
+        self.named.entry(kind.to_owned()).or_default().insert(name.to_owned());
     }
-}
-
-fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Calls `visit` with every pod spec below `value`.
-pub(crate) fn for_each_pod_spec(value: &Value, depth: usize, visit: &mut dyn FnMut(&Map<String, Value>)) {
+pub(crate) fn for_each_pod_spec(value: &Value, depth: usize, visit: &mut dyn FnMut(&Value)) {
     match value {
         _ if depth > MAX_DEPTH => {}
-        Value::Object(map) if map.get("containers").is_some_and(Value::is_array) => visit(map),
+        Value::Object(map) if map.get("containers").is_some_and(Value::is_array) => visit(value),
         Value::Object(map) => map.values().for_each(|child| for_each_pod_spec(child, depth + 1, visit)),
         Value::Array(items) => items.iter().for_each(|child| for_each_pod_spec(child, depth + 1, visit)),
         _ => {}
@@ -125,6 +118,8 @@ mod tests {
                 {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
                 {"name": "d", "projected": {"sources": [{"configMap": {"name": "more"}}, {"secret": {"name": "less"}}]}},
                 {"name": "e", "csi": {"driver": "x", "nodePublishSecretRef": {"name": "csi"}}},
+                {"name": "f", "azureFile": {"secretName": "file", "shareName": "x"}},
+                {"name": "g", "rbd": {"monitors": ["m"], "image": "x", "secretRef": {"name": "rbd"}}},
             ],
             "containers": [{"name": "c", "image": "x", "envFrom": [{"configMapRef": {"name": "env"}}, {"secretRef": {"name": "senv"}}]}],
             "initContainers": [{"name": "i", "env": [
@@ -138,19 +133,27 @@ mod tests {
             json!({"spec": {"anything": [{"of": {"an": {"operator": pod}}}]}}),
         ] {
             let found = References::of(&object);
-            let text = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(",");
-            assert_eq!(text(&found.config_maps), "env,more,settings,two");
-            assert_eq!(text(&found.secrets), "csi,keys,less,one,pull,senv");
-            assert_eq!(text(&found.service_accounts), "robot");
-            assert_eq!(text(&found.claims), "data");
+            let text = |kind: &str| {
+                found.all().filter(|(of, _)| *of == kind).map(|(_, name)| name).collect::<Vec<_>>().join(",")
+            };
+            assert_eq!(text("ConfigMap"), "env,more,settings,two");
+            assert_eq!(text("Secret"), "csi,file,keys,less,one,pull,rbd,senv");
+            assert_eq!(text("ServiceAccount"), "robot");
+            assert_eq!(text("PersistentVolumeClaim"), "data");
         }
     }
 
     #[test]
     fn an_ingress_names_its_certificates_and_an_account_its_pull_secrets() {
-        let ingress = json!({"spec": {"tls": [{"hosts": ["a"], "secretName": "cert"}]}});
+        let backend = json!({"resource": {"kind": "ConfigMap", "name": "pages"}});
+        let ingress = json!({"kind": "Ingress", "spec": {"tls": [{"hosts": ["a"], "secretName": "cert"}], "defaultBackend": backend}});
         assert!(References::of(&ingress).names("Secret", "cert"));
-        let account = json!({"imagePullSecrets": [{"name": "pull"}]});
+        assert!(References::of(&ingress).names("ConfigMap", "pages"));
+        let account = json!({"kind": "ServiceAccount", "imagePullSecrets": [{"name": "pull"}]});
         assert!(References::of(&account).names("Secret", "pull"));
+        let clone = json!({"kind": "PersistentVolumeClaim", "spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "golden"}}});
+        assert_eq!(References::of(&clone).sources().collect::<Vec<_>>(), ["golden"]);
+        let set = json!({"kind": "StatefulSet", "spec": {"volumeClaimTemplates": [clone]}});
+        assert_eq!(References::of(&set).sources().collect::<Vec<_>>(), ["golden"]);
     }
 }

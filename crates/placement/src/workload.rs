@@ -7,7 +7,7 @@ use portolan_types::{
     placement::{Phase, PlacementRecord, Resources},
     quantity::Quantity,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
     references::for_each_pod_spec,
@@ -220,7 +220,7 @@ fn moves(kind: &GroupKind, object: &Value) -> Moves {
 
 /// What a pod of this spec requests, as the Kubernetes scheduler counts: the sum of its containers and sidecars, or its
 /// largest init container where that is more, and its overhead.
-fn pod_requests(pod: &Map<String, Value>) -> Resources {
+fn pod_requests(pod: &Value) -> Resources {
     let list = |key: &str| pod.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut sum = Resources::new();
     list("containers").iter().for_each(|container| add(&mut sum, &container_requests(container)));

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{
     commit::Change,
-    gather::Gathered,
+    gather::{Gathered, placement_key},
     kinds,
     queue::Pending,
     rescan::placed_from_here,
@@ -25,6 +25,17 @@ use crate::{
 
 /// Followers of one namespace that are written at once.
 const AT_ONCE: usize = 16;
+
+/// Which objects are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// Placed ones that users made.
+    Upstream,
+    /// Placed ones, and those that physical clusters show.
+    Downstream,
+    /// Also those that have no place.
+    Anywhere,
+}
 
 /// Physical clusters by uid.
 type Places = BTreeMap<Uid, String>;
@@ -56,20 +67,15 @@ struct Inhabited {
 
 impl Inhabited {
     fn name(&mut self, references: &References, places: &Places) {
-        let lists = [
-            ("ConfigMap", &references.config_maps),
-            ("Secret", &references.secrets),
-            ("ServiceAccount", &references.service_accounts),
-            ("PersistentVolumeClaim", &references.claims),
-        ];
-        for (kind, names) in lists {
-            for name in names {
-                let known = self.named.entry((kind, name.clone())).or_default();
-                known.extend(places.iter().map(|(uid, name)| (uid.clone(), name.clone())));
-            }
+        for (kind, name) in references.all() {
+            self.named.entry((kind.to_owned(), name.to_owned())).or_default().extend(places.clone());
+        }
+        for name in references.sources() {
+            self.sources.entry(name.to_owned()).or_default().extend(places.clone());
         }
     }
 
+    /// Adds a workload, or what a physical cluster keeps of its templates: as long as that is there, pods of it may be.
     fn add_workload(&mut self, object: &Value) {
         let record = PlacementRecord::of(object).unwrap_or_default();
         let references = References::of(object);
@@ -84,25 +90,35 @@ impl Inhabited {
             self.lingering.entry((kind.to_owned(), name.to_owned())).or_default().insert(uid);
         }
         let places: Places = record.active().map(|c| (c.uid.clone(), c.name.clone())).collect();
-        self.name(&References::of(object), &places);
+        self.name(&references, &places);
         self.active.extend(places);
     }
 
-    /// Whether a follower is where it is needed, and nowhere that has become empty.
-    fn suits(&self, record: &PlacementRecord, needed: &Places) -> bool {
-        let stays = |uid: &Uid| needed.contains_key(uid) || self.anywhere.contains(uid);
+    /// Returns true when a follower is where it is needed, and nowhere else but where it stays.
+    fn suits(&self, record: &PlacementRecord, needed: &Places, stays_at: &BTreeSet<Uid>) -> bool {
+        let stays = |uid: &Uid| needed.contains_key(uid) || stays_at.contains(uid);
         let active = |uid: &Uid| record.active().any(|c| c.uid == *uid);
         needed.keys().all(active) && record.active().all(|c| stays(&c.uid))
     }
 
     /// Where a follower of this kind and name is needed.
-    fn needs(&self, role: Role, kind: &str, name: &str) -> Places {
+    fn needs(&self, role: Role, kind: &str, name: &str, record: &PlacementRecord) -> Places {
+        if role == Role::Network {
+            return self.active.clone();
+        }
+        let mut needed = self.named.get(&(kind.to_owned(), name.to_owned())).cloned().unwrap_or_default();
+        // Elsewhere than where its data are, a claim to be copied would be empty.
+        if role == Role::Claim && record.clusters.is_empty() {
+            needed.extend(self.sources.get(name).cloned().unwrap_or_default());
+        }
+        needed
+    }
+
+    /// Where a follower stays although nothing that is to stay needs it: content only where a leaving copy names it.
+    fn stays_at(&self, role: Role, kind: &str, name: &str) -> BTreeSet<Uid> {
         match role {
-            Role::Network => self.active.clone(),
-            _ => {
-                let named = self.named.iter().find(|((k, n), _)| *k == kind && n == name);
-                named.map(|(_, places)| places.clone()).unwrap_or_default()
-            }
+            Role::Content => self.lingering.get(&(kind.to_owned(), name.to_owned())).cloned().unwrap_or_default(),
+            _ => self.anywhere.clone(),
         }
     }
 }
@@ -146,33 +162,87 @@ impl Inner {
         let mut inhabited = Inhabited::default();
         let custom: Vec<_> = self.custom().iter().cloned().collect();
         let workloads = kinds::PLACEABLE.iter().filter(|p| !p.follows).map(kinds::Placeable::resource).chain(custom);
-        for resource in workloads {
-            let (objects, is_whole) = self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await?;
-            inhabited.is_partial |= !is_whole;
-            for stored in objects {
-                if !stored.record.header.placed_on.is_empty() {
-                    inhabited.add_workload(&stored.to_value()?);
+        let of = |resource| RangeScope::Namespace(cluster, resource, namespace.clone());
+        let mut has_controllers_without_history = false;
+        for resource in workloads.chain([kinds::revisions()]) {
+            let keeps_no_history = kinds::keeps_no_history(&resource);
+            let made = if resource == kinds::jobs() { Made::Downstream } else { Made::Upstream };
+            for stored in self.read_into(&mut inhabited, of(resource), made).await? {
+                let object = stored.to_value()?;
+                inhabited.add_workload(&object);
+                if keeps_no_history {
+                    has_controllers_without_history = true;
+                    inhabited.is_partial |= self.runs_an_earlier_template(&stored.key, &object).await?;
                 }
             }
         }
-        if inhabited.anywhere.is_empty() && !inhabited.is_partial {
-            return Ok(inhabited);
-        }
-        // Accounts name pull secrets, Ingresses certificates: both go where their account or Ingress goes.
-        for (resource, kind) in [("serviceaccounts", "ServiceAccount"), ("ingresses", "Ingress")] {
-            let group = if kind == "Ingress" { "networking.k8s.io" } else { "" };
-            let resource = GroupResource::new(group, resource);
-            let (objects, is_whole) = self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await?;
-            inhabited.is_partial |= !is_whole;
-            for stored in objects {
-                let role = if kind == "Ingress" { Role::Network } else { Role::Content };
-                let places = inhabited.needs(role, kind, &stored.key.name);
-                if !places.is_empty() {
-                    inhabited.name(&References::of(&stored.to_value()?), &places);
-                }
+        if has_controllers_without_history {
+            for stored in self.read_into(&mut inhabited, of(kinds::pods()), Made::Downstream).await? {
+                inhabited.add_workload(&stored.to_value()?);
             }
+        }
+        if !inhabited.anywhere.is_empty() || inhabited.is_partial {
+            self.name_further(&mut inhabited, &of).await?;
         }
         Ok(inhabited)
+    }
+
+    /// Adds what is named by followers: pull secrets of accounts, certificates of Ingresses and the claims that others are
+    /// filled from go where their account, Ingress or claim goes.
+    async fn name_further(
+        &self,
+        inhabited: &mut Inhabited,
+        of: &(dyn Fn(GroupResource) -> RangeScope + Send + Sync),
+    ) -> Result<(), SchedulerError> {
+        for referrer in kinds::referrers() {
+            let mut waiting = Vec::new();
+            for stored in self.read_into(inhabited, of(referrer.resource()), Made::Anywhere).await? {
+                let object = stored.to_value()?;
+                let record = PlacementRecord::of(&object).unwrap_or_default();
+                waiting.push((stored.key.name.to_string(), record, References::of(&object)));
+            }
+            // A claim may be filled from one that is filled from a third.
+            loop {
+                let before = waiting.len();
+                let role = portolan_placement::role_of(referrer.group, referrer.kind, &Value::Null);
+                waiting.retain(|(name, record, references)| {
+                    let mut places = inhabited.needs(role, referrer.kind, name, record);
+                    if role == Role::Claim {
+                        places.extend(record.active().map(|copy| (copy.uid.clone(), copy.name.clone())));
+                    }
+                    inhabited.name(references, &places);
+                    places.is_empty()
+                });
+                if waiting.is_empty() || waiting.len() == before {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true while what an object says now is not let in: downstream it makes pods of a template of before, which
+    /// nothing upstream shows.
+    async fn runs_an_earlier_template(&self, key: &ObjectKey, object: &Value) -> Result<bool, SchedulerError> {
+        let placement = self.objects.get_value(&placement_key(key)).await?;
+        let uid = portolan_types::object::meta_text(object, "uid");
+        let admitted = Admitted::of(placement.as_ref().map(|(placement, _)| placement), uid).generation;
+        Ok(admitted.is_some_and(|admitted| admitted < portolan_types::object::generation(object)))
+    }
+
+    /// Reads objects that have a place, and notes when some cannot be read.
+    async fn read_into(
+        &self,
+        inhabited: &mut Inhabited,
+        scope: RangeScope,
+        made: Made,
+    ) -> Result<Vec<StoredObject>, StoreError> {
+        let labels = if made == Made::Upstream { placed_from_here() } else { LabelSelector::everything() };
+        let page =
+            self.objects.store().range(RangeRequest { labels, ..RangeRequest::all(scope).past_damage() }).await?;
+        inhabited.is_partial |= !page.damaged.is_empty();
+        let placed = |stored: &StoredObject| made == Made::Anywhere || !stored.record.header.placed_on.is_empty();
+        Ok(page.objects.into_iter().filter(placed).collect())
     }
 
     /// What is not made below, as far as it can be read, and whether that is all.
@@ -230,7 +300,8 @@ impl Inner {
             return self.place_object(key).await;
         }
         let record = PlacementRecord::of(&object).unwrap_or_default();
-        let mut needed = inhabited.needs(role, builtin.kind, &key.name);
+        let mut needed = inhabited.needs(role, builtin.kind, &key.name, &record);
+        let stays_at = inhabited.stays_at(role, builtin.kind, &key.name);
         if inhabited.is_partial {
             needed.extend(record.active().map(|copy| (copy.uid.clone(), copy.name.clone())));
         }
@@ -259,13 +330,13 @@ impl Inner {
             (Some(wanted), false) => needed.extend(wanted),
             (None, _) => {}
         }
-        let demand = Demand { needed, inhabited: inhabited.anywhere.clone(), deleting, pinned };
+        let demand = Demand { needed, inhabited, deleting, pinned };
         let empty = (BTreeMap::new(), BTreeSet::new());
         let epoch = gathered.revision.get();
         let health = Health { ready: &empty.0, up: &empty.1, drained: &empty.1, gone: &gathered.gone, epoch };
         let step = follow(role, &gathered.record, &demand, &health);
         let step = {
-            let facts = self.facts();
+            let mut facts = self.facts();
             let policies = facts.policies(&gathered.reach, &gathered.namespace);
             let clusters = facts.clusters(&gathered.reach, &*self.rights, &step.record);
             let by = Overriding { workload: &gathered.workload, policies: &policies, clusters: &clusters };

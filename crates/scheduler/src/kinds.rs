@@ -106,6 +106,29 @@ pub(crate) fn followers() -> impl Iterator<Item = GroupResource> {
     PLACEABLE.iter().filter(|p| p.follows).map(Placeable::resource)
 }
 
+/// Followers that name objects themselves.
+pub(crate) fn referrers() -> impl Iterator<Item = &'static Placeable> {
+    PLACEABLE.iter().filter(|p| matches!(p.kind, "ServiceAccount" | "Ingress" | "PersistentVolumeClaim"))
+}
+
+/// Returns true for workloads of which no older template is kept downstream that is shown upstream.
+pub(crate) fn keeps_no_history(resource: &GroupResource) -> bool {
+    matches!((&*resource.group, &*resource.resource), ("batch", "cronjobs") | ("", "replicationcontrollers"))
+}
+
+/// Templates of StatefulSets and DaemonSets that are kept downstream.
+pub(crate) fn revisions() -> GroupResource {
+    GroupResource::new("apps", "controllerrevisions")
+}
+
+pub(crate) fn jobs() -> GroupResource {
+    GroupResource::new("batch", "jobs")
+}
+
+pub(crate) fn pods() -> GroupResource {
+    GroupResource::new("", "pods")
+}
+
 pub(crate) fn physical_clusters() -> GroupResource {
     GroupResource::new(GROUP, "physicalclusters")
 }

@@ -87,6 +87,8 @@ impl Inner {
             self.observe_placement(event);
         } else if kinds::is_cause(resource) {
             self.observe_cause(event);
+        } else if *resource == kinds::revisions() {
+            self.observe_end_of_template(event);
         } else {
             self.observe_object(event);
         }
@@ -189,6 +191,7 @@ impl Inner {
             (Change::Deleted, previous) => {
                 self.count(&event.key, previous.or(Some(&event.record)), None);
                 self.queue.tasks.add(Task::Object(event.key.clone()));
+                self.follow_names(&event.key, Some(&event.record), None);
             }
             (_, None) if self.stays(event) => {}
             (_, None) => add(Some(event.key.clone())),
@@ -205,12 +208,11 @@ impl Inner {
                 if lost || deleting || resized || before.labels != after.labels || is_pinned {
                     add(Some(event.key.clone()));
                 }
-                // A new certificate of an Ingress, a new pull secret of an account: others follow these.
-                if matches!(&*event.key.resource.resource, "ingresses" | "serviceaccounts")
-                    && previous.body() != event.record.body()
-                    && !lost
-                {
-                    self.follow_names(&event.key, Some(previous), &event.record);
+                // Others follow these: whatever came first, they are looked at again once it has a place or names another.
+                if before.placed_on != after.placed_on {
+                    self.follow_names(&event.key, None, Some(&event.record));
+                } else if previous.body() != event.record.body() {
+                    self.follow_names(&event.key, Some(previous), Some(&event.record));
                 }
             }
         }
@@ -228,7 +230,7 @@ impl Inner {
 
     fn observe_object(&self, event: &Event) {
         if event.record.header.label(portolan_types::annotations::PROJECTED_FROM).is_some() {
-            return;
+            return self.observe_end_of_template(event);
         }
         let Some(namespace) = event.key.namespace() else { return };
         if event.change == Change::Deleted {
@@ -259,16 +261,32 @@ impl Inner {
         if before.record.clusters != after.record.clusters {
             self.queue.add_followers(event.key.cluster, namespace, None);
         } else if new_spec && !after.record.clusters.is_empty() {
-            self.follow_names(&event.key, Some(previous), &event.record);
+            self.follow_names(&event.key, Some(previous), Some(&event.record));
         }
     }
 
-    /// Adds what an object names now and did not before.
-    fn follow_names(&self, key: &ObjectKey, previous: Option<&Record>, record: &Record) {
-        let names = |record: &Record| tree(record).map(|o| portolan_placement::References::of(&o)).unwrap_or_default();
-        let (before, after) = (previous.map(names).unwrap_or_default(), names(record));
+    /// Looks at the followers again when one of the objects has gone from which pods of an earlier template came.
+    fn observe_end_of_template(&self, event: &Event) {
+        let resource = &event.key.resource;
+        // Pods count where nothing else keeps their template.
+        let keeps = *resource != kinds::pods()
+            || tree(&event.record).is_some_and(|pod| {
+                object::controller_of(&pod).is_some_and(|owner| owner["kind"] == "ReplicationController")
+            });
+        if let (Change::Deleted, true, Some(namespace)) = (event.change, keeps, event.key.namespace()) {
+            self.queue.add_followers(event.key.cluster, namespace, None);
+        }
+    }
+
+    /// Looks at the followers again when an object names others than before. `None` where it is not there, or has no place.
+    fn follow_names(&self, key: &ObjectKey, previous: Option<&Record>, record: Option<&Record>) {
         let Some(namespace) = key.namespace() else { return };
-        if before != after {
+        if kinds::is_follower(&key.resource) && !kinds::referrers().any(|referrer| referrer.resource() == key.resource)
+        {
+            return;
+        }
+        let names = |record: &Record| tree(record).map(|o| portolan_placement::References::of(&o)).unwrap_or_default();
+        if previous.map(names).unwrap_or_default() != record.map(names).unwrap_or_default() {
             self.queue.add_followers(key.cluster, namespace, None);
         }
     }

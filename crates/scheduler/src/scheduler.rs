@@ -2,18 +2,20 @@
 
 use std::{
     collections::BTreeSet,
+    panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use portolan_store::{DynStore, Objects, StoreError};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams, Status, work::Outcome};
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use crate::{
     admission::Waiting,
@@ -62,6 +64,9 @@ pub enum SchedulerError {
     /// Nobody could be asked whether pods are let in. It is tried again.
     #[error("admission: {0}")]
     Admission(Status),
+    /// It panicked on what it read. It is tried again, after ever longer pauses.
+    #[error("a panic")]
+    Panicked,
     /// A step was about to be taken that must not be.
     #[error("{key}: {step}")]
     Illegal {
@@ -146,7 +151,8 @@ impl Scheduler {
         let facts = [kinds::physical_clusters(), kinds::namespaces()].into_iter().chain(kinds::policies());
         let placeable = kinds::PLACEABLE.iter().map(kinds::Placeable::resource);
         let causes = kinds::CAUSES.iter().filter(|_| inner.gate.is_some()).map(kinds::Cause::resource);
-        for resource in facts.chain(placeable).chain([kinds::placements()]).chain(causes) {
+        let changing = [kinds::placements(), kinds::revisions()];
+        for resource in facts.chain(placeable).chain(changing).chain(causes) {
             self.start_feed(&mut tasks, resource).await;
         }
         for _ in 0..WORKERS {
@@ -184,8 +190,8 @@ impl Scheduler {
 
     async fn start_feed(&self, tasks: &mut JoinSet<()>, resource: GroupResource) {
         // Of these only changes matter.
-        let only_changes =
-            resource == kinds::namespaces() || resource == kinds::placements() || kinds::is_cause(&resource);
+        let only_changes = [kinds::namespaces(), kinds::placements(), kinds::revisions()].contains(&resource)
+            || kinds::is_cause(&resource);
         let after = match only_changes {
             true => self.inner.objects.store().current(),
             false => self.inner.list_until_done(&resource).await,
@@ -216,7 +222,8 @@ impl Scheduler {
 impl Inner {
     /// The facts. Held while a decision is made, never across an await.
     pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().expect("no code panics under this lock")
+        // What panics under this lock decides; facts are only changed by code that does not.
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn custom(&self) -> MutexGuard<'_, BTreeSet<GroupResource>> {
@@ -252,12 +259,9 @@ impl Inner {
                 continue;
             }
             let started = tokio::time::Instant::now();
-            let done = match &task {
-                Task::Object(key) => self.place_object(key).await,
-                Task::Followers(cluster, namespace) => self.place_followers(*cluster, namespace).await,
-                Task::Physical(key) => self.tend_physical(key).await,
-                Task::Forget(key) => self.forget(key).await,
-            };
+            // One object that nothing is prepared for keeps no other from its place.
+            let done = AssertUnwindSafe(self.attempt(&task)).catch_unwind().await;
+            let done = done.unwrap_or(Err(SchedulerError::Panicked));
             debug!(?task, duration_us = started.elapsed().as_micros() as u64, "looked at");
             match done {
                 Ok(()) => self.queue.tasks.finish(task, Outcome::Done),
@@ -270,6 +274,17 @@ impl Inner {
     }
 }
 
+impl Inner {
+    async fn attempt(&self, task: &Task) -> Result<(), SchedulerError> {
+        match task {
+            Task::Object(key) => self.place_object(key).await,
+            Task::Followers(cluster, namespace) => self.place_followers(*cluster, namespace).await,
+            Task::Physical(key) => self.tend_physical(key).await,
+            Task::Forget(key) => self.forget(key).await,
+        }
+    }
+}
+
 /// Others being faster is no news: the task comes again.
 fn log_failure(task: &Task, error: &SchedulerError) {
     use StoreError::{AlreadyExists, ClusterGone, Conflict, NotFound};
@@ -278,6 +293,7 @@ fn log_failure(task: &Task, error: &SchedulerError) {
             debug!(?task, %error, "somebody was faster");
         }
         SchedulerError::Behind => debug!(?task, %error, "not yet"),
+        SchedulerError::Panicked => error!(?task, %error, "set aside, and tried again later"),
         error => warn!(?task, %error, "could not place"),
     }
 }

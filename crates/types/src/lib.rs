@@ -19,6 +19,7 @@ pub mod object;
 pub mod placement;
 pub mod pod_security;
 pub mod quantity;
+pub mod references;
 pub mod quoted;
 pub mod record;
 pub mod seams;
