@@ -46,6 +46,9 @@ pub fn role_of(group: &str, kind: &str, object: &Value) -> Role {
     }
     let name = object::name(object);
     match (group, kind) {
+        ("batch", "Job") if is_managed_elsewhere(object.get("spec")) => {
+            Role::Never("its spec.managedBy names another controller than that of Jobs")
+        }
         _ if is_workload_kind(group, kind) => match controller_runs_below(object) {
             true => Role::Never("its controller goes down in its place"),
             false => Role::Workload,
@@ -66,6 +69,16 @@ pub fn role_of(group: &str, kind: &str, object: &Value) -> Role {
         ("", "Event") | ("events.k8s.io", "Event") => Role::Never("it is a report"),
         _ => Role::Explicit,
     }
+}
+
+/// Value of `spec.managedBy` of a Job that Kubernetes' own controller runs; also when it is left out.
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
+
+/// Returns true for the spec of a Job whose Pods are made by another controller than Kubernetes' own, which runs upstream or
+/// not at all (KEP-4368).
+pub fn is_managed_elsewhere(job_spec: Option<&Value>) -> bool {
+    let manager = job_spec.and_then(|spec| spec.get("managedBy")).and_then(Value::as_str);
+    manager.is_some_and(|manager| !manager.is_empty() && manager != JOB_CONTROLLER)
 }
 
 /// What kubectl puts on a Job that is made of a CronJob by hand.
@@ -111,6 +124,9 @@ mod tests {
             json!({"metadata": {"name": "j", "ownerReferences": cron, "annotations": {INSTANTIATED: "manual"}}});
         assert_eq!(role_of("batch", "Job", &by_hand), Role::Workload, "what a user makes of a CronJob runs");
         assert!(never(role_of("", "Pod", &projected)));
+        let managed = |by: &str| json!({"metadata": {"name": "j"}, "spec": {"managedBy": by}});
+        assert_eq!(role_of("batch", "Job", &managed("kubernetes.io/job-controller")), Role::Workload);
+        assert!(never(role_of("batch", "Job", &managed("kueue.x-k8s.io/multikueue"))));
         assert_eq!(role_of("", "ConfigMap", &named("web")), Role::Content);
         assert!(never(role_of("", "ConfigMap", &named("kube-root-ca.crt"))));
         assert!(never(role_of("", "ServiceAccount", &named("default"))));

@@ -77,6 +77,8 @@ fn template_of<'a>(kind: &GroupKind, owner: &'a Value) -> Option<(&'a Value, &'s
         ("apps", "Deployment" | "ReplicaSet") => ("/spec/template", "replicaset-controller"),
         ("apps", "StatefulSet") => ("/spec/template", "statefulset-controller"),
         ("apps", "DaemonSet") => ("/spec/template", "daemon-set-controller"),
+        ("batch", "Job") if is_managed_elsewhere(owner.get("spec")) => return None,
+        ("batch", "CronJob") if is_managed_elsewhere(owner.pointer("/spec/jobTemplate/spec")) => return None,
         ("batch", "Job") => ("/spec/template", "job-controller"),
         ("batch", "CronJob") => ("/spec/jobTemplate/spec/template", "job-controller"),
         ("", "ReplicationController") => ("/spec/template", "replication-controller"),
@@ -193,6 +195,14 @@ mod tests {
             assert_eq!(made.pod["metadata"]["ownerReferences"][0]["kind"], name, "{name}");
             assert_eq!(made.pod["spec"], template["spec"], "{name}");
         }
+        let others = json!({"managedBy": "example.com/else", "template": template});
+        assert_eq!(
+            WouldBePod::of(&kind("batch", "Job"), &owner(others.clone())),
+            None,
+            "another controller makes them"
+        );
+        let cron = owner(json!({"jobTemplate": {"spec": others}}));
+        assert_eq!(WouldBePod::of(&kind("batch", "CronJob"), &cron), None, "of its Jobs, too");
         assert_eq!(WouldBePod::of(&kind("", "Pod"), &plain), None, "it is one itself");
         assert_eq!(WouldBePod::of(&kind("db.io", "Cluster"), &plain), None, "who knows what becomes of it");
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     references::for_each_pod_spec,
-    role::{Role, role_of},
+    role::{Role, is_managed_elsewhere, role_of},
 };
 
 /// Where a pin stands.
@@ -184,6 +184,7 @@ fn pods(kind: &GroupKind, object: &Value, replicas: Option<i64>) -> i64 {
         number(object, &format!("{spec}/completions")).map_or(at_once, |n| n.min(at_once)).max(0)
     };
     match (&*kind.group, &*kind.kind) {
+        ("batch", "CronJob") if is_managed_elsewhere(object.pointer("/spec/jobTemplate/spec")) => 0,
         ("batch", "Job") => parallel("/spec"),
         ("batch", "CronJob") => parallel("/spec/jobTemplate/spec"),
         _ => replicas.unwrap_or(1),

@@ -16,6 +16,7 @@ use portolan_types::{
 use serde_json::Value;
 
 use crate::{
+    gates::refusal_of_template,
     gather::{Gathered, Planned, placement_key},
     kinds,
     queue::Task,
@@ -101,7 +102,11 @@ impl Asking<'_> {
             new = None;
         } else if self.is_new() {
             match self.gate.admit(&self.gathered.key, &self.would_be.pod, self.would_be.by).await {
-                Ok(admitted) => (pod, new) = (Some(admitted.pod), Some(admitted.one)),
+                Ok(admitted) => {
+                    let refusal = refusal_of_template(&admitted.pod).filter(|_| !self.forced);
+                    refusal.map_or(Ok(()), |refusal| Err(NotAdmitted::Refused(refusal)))?;
+                    (pod, new) = (Some(admitted.pod), Some(admitted.one));
+                }
                 Err(NotAdmitted::Refused(_)) if self.forced => new = Some(self.gate.measure(&self.would_be.pod)),
                 Err(error) => return Err(error),
             }

@@ -5,7 +5,7 @@ use portolan_store::{Expect, Write};
 use portolan_types::{Record, Seams, note::Note, object};
 use serde_json::Value;
 
-use crate::commit::Change;
+use crate::{commit::Change, gates::SCHEDULING_GATED};
 
 /// The Event of a change that a person should hear of: a place found, or none, a move, an end.
 pub(crate) fn event(seams: &Seams, change: &Change, before: Option<&Value>, after: &Value) -> Option<Write> {
@@ -19,6 +19,10 @@ pub(crate) fn event(seams: &Seams, change: &Change, before: Option<&Value>, afte
         return None;
     }
     if let Outcome::Refused(refusal) = outcome {
+        if refusal.reason == SCHEDULING_GATED && change.object["kind"] == "Pod" {
+            // It waits for somebody who knows why.
+            return None;
+        }
         (reason, message) = ("FailedCreate", failed_create(change.object, &refusal.message));
     }
     let name = format!("placement-{}", reason.to_lowercase());

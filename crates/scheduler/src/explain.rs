@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{
     facts::Reach,
+    gates::SCHEDULING_GATED,
     gather::{Gathered, ready},
+    observe::kind_of,
     policies,
     scheduler::{Inner, Scheduler, SchedulerError},
 };
@@ -57,9 +59,14 @@ impl Scheduler {
     pub async fn explain_object(&self, key: &ObjectKey) -> Result<Option<Value>, SchedulerError> {
         let Some((object, revision)) = self.inner.objects.get_value(key).await? else { return Ok(None) };
         let title = format!("{}/{}", key.resource.resource, key.name);
+        let never = kind_of(&object).and_then(|kind| match role_of(&kind.group, &kind.kind, &object) {
+            Role::Never(why) => Some(format!("{title} is not placed: {why}")),
+            _ => None,
+        });
         Ok(Some(match self.inner.gather(key, object, revision).await? {
             None => {
-                json!({"summary": format!("{title} is not placed by itself"), "policies": [], "clusters": [], "notes": []})
+                let summary = never.unwrap_or_else(|| format!("{title} is not placed by itself"));
+                json!({"summary": summary, "policies": [], "clusters": [], "notes": []})
             }
             Some(gathered) => self.inner.explain(&gathered),
         }))
@@ -103,5 +110,9 @@ impl Inner {
 /// Why the pods of an object were not let in when that was last asked.
 fn refusal(gathered: &Gathered) -> Option<String> {
     let (reason, message) = placed_condition(&gathered.placement.as_ref()?.0)?;
-    matches!(reason, "AdmissionRefused" | "QuotaExceeded").then(|| format!("its pods are not let in: {message}"))
+    match reason {
+        "AdmissionRefused" | "QuotaExceeded" => Some(format!("its pods are not let in: {message}")),
+        SCHEDULING_GATED => Some(message.to_owned()),
+        _ => None,
+    }
 }

@@ -16,6 +16,7 @@ mod explain;
 mod facts;
 mod feed;
 mod followers;
+mod gates;
 mod gather;
 mod kinds;
 mod object;

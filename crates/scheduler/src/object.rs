@@ -37,7 +37,7 @@ impl Inner {
             return Ok(());
         }
         let Some(gathered) = self.gather(key, object, revision).await? else { return Ok(()) };
-        let planned = self.plan(&gathered, None)?;
+        let planned = self.plan_behind_gates(&gathered)?;
         let passed = self.pass_gate(&gathered, planned).await;
         if passed.is_err() {
             self.facts().usage.release(key);

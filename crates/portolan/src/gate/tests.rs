@@ -18,6 +18,8 @@ use tower::ServiceExt as _;
 
 use crate::placements::Placing;
 
+mod scheduling_gates;
+
 const DEPLOYMENTS: &str = "apis/apps/v1/namespaces/shop/deployments";
 const PLACEMENTS: &str = "apis/portolan.dev/v1alpha1/namespaces/shop/placements";
 const CORE: &str = "api/v1/namespaces/shop";
