@@ -220,6 +220,9 @@ fn available(resource: &GroupResource, state: &CopyStatus) -> Option<i64> {
 /// Ready replicas of a copy; of a kind that has none, 1 when it is there as it should be.
 fn ready(resource: &GroupResource, state: &CopyStatus) -> i64 {
     let number = |key: &str| state.status.get(key).and_then(Value::as_i64).unwrap_or(0);
+    if state.is_unreachable() {
+        return 0;
+    }
     match (&*resource.group, &*resource.resource) {
         ("apps", "daemonsets") => number("numberReady"),
         ("apps", _) | ("", "replicationcontrollers") => number("readyReplicas"),

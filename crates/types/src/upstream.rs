@@ -102,6 +102,8 @@ pub enum CopyState {
     },
     /// The copy cannot be made or updated.
     Failed {
+        /// Upstream generation that could not be made or updated.
+        generation: i64,
         /// One word, such as `Conflict`, `Invalid`, `NotSyncable`, `Unreachable`.
         reason: String,
         /// One sentence.

@@ -29,6 +29,7 @@ pub(super) fn resource() -> GroupResource {
 /// The states of all copies of one object, as read.
 struct Copies {
     key: ObjectKey,
+    of: ObjectKey,
     revision: Option<ResourceVersion>,
     states: Vec<CopyStatus>,
 }
@@ -41,10 +42,10 @@ impl Copies {
             ..of.clone()
         };
         let Some((stored, revision)) = upstream.read(&key).await? else {
-            return Ok(Self { key, revision: None, states: Vec::new() });
+            return Ok(Self { key, of: of.clone(), revision: None, states: Vec::new() });
         };
         let states = serde_json::from_value(stored["copies"].clone()).map_err(|error| failed(&error))?;
-        Ok(Self { key, revision: Some(revision), states })
+        Ok(Self { key, of: of.clone(), revision: Some(revision), states })
     }
 
     /// Reason and message, while a copy cannot be made, updated or seen.
@@ -89,6 +90,7 @@ impl Copies {
         let expect = self.revision.map_or(Expect::Absent, Expect::At);
         let object = json!({
             "metadata": {"name": &*self.key.name},
+            "of": {"group": &*self.of.resource.group, "resource": &*self.of.resource.resource, "name": &*self.of.name},
             "copies": serde_json::to_value(&self.states).expect("trees serialize"),
         });
         let record = (!self.states.is_empty()).then(|| Record::of(&object));
@@ -226,11 +228,14 @@ pub(super) async fn forget(
 ) -> Result<(), UpstreamError> {
     let mut copies = Copies::read(upstream, key, current).await?;
     let record = PlacementRecord::of(current).unwrap_or_default();
+    let former = copies.states.clone();
+    let is_summarized = former.iter().any(CopyStatus::is_reported);
     copies.keep_counted(&record);
     let placement = placement(upstream, key).await?;
-    if !copies.states.is_empty() {
+    if is_summarized || !copies.states.is_empty() {
         let told = Told::of(&record, placement.as_ref(), current);
-        merge(upstream, key, &told, current, &copies.states);
+        let states = if record.clusters.is_empty() { &former } else { &copies.states };
+        merge(upstream, key, &told, current, states);
     }
     if let Some(placement) = placement {
         let write = placements::with_states(placement, key, current, &copies.states);
@@ -238,6 +243,33 @@ pub(super) async fn forget(
     }
     txn.writes.extend(copies.write());
     Ok(())
+}
+
+/// Merges the status of the object anew of which `kept` has the states, and keeps only those that are on its record. Returns
+/// false when that object is not there, or not known.
+pub(super) async fn merge_anew(
+    upstream: &StoreUpstream,
+    kept_at: &ObjectKey,
+    kept: &Value,
+) -> Result<bool, UpstreamError> {
+    let text = |field: &str| kept.pointer(&format!("/of/{field}")).and_then(Value::as_str);
+    let (Some(group), Some(resource), Some(Ok(name))) = (text("group"), text("resource"), text("name").map(str::parse))
+    else {
+        return Ok(false);
+    };
+    let key = ObjectKey { resource: GroupResource::new(group, resource), name, ..kept_at.clone() };
+    let Some((mut current, revision)) = upstream.read(&key).await? else { return Ok(false) };
+    if object::meta_text(&current, "uid") != kept_at.name.as_str() {
+        return Ok(false);
+    }
+    let (before, mut txn) = (current.clone(), Transaction::default());
+    forget(upstream, &mut current, &key, &mut txn).await?;
+    match current == before {
+        true => txn.checks.push((key, Expect::At(revision))),
+        false => txn.writes.push(Write { key, expect: Expect::At(revision), record: Some(Record::of(&current)) }),
+    }
+    upstream.commit(txn).await?;
+    Ok(true)
 }
 
 async fn placement(upstream: &StoreUpstream, of: &ObjectKey) -> Result<Option<Found>, UpstreamError> {
@@ -270,12 +302,13 @@ fn merge(
     if kind.subresource("status").is_none() {
         return false;
     }
-    let staying = staying(told.record, states);
-    if staying.is_empty() {
-        return false;
-    }
-    let kind = kind.gvk.group_kind();
-    let mut merged = status::merge(&kind, object, &staying);
+    let (staying, kind) = (staying(told.record, states), kind.gvk.group_kind());
+    let mut merged = match (staying.is_empty(), told.record.clusters.is_empty()) {
+        (false, _) => status::merge(&kind, object, &staying),
+        // The last copy is about to end.
+        (true, false) => return false,
+        (true, true) => status::without_copies(&kind, object, states, &upstream.plane.seams().now_text()),
+    };
     if told.refused {
         merged = still_refused_status(&kind, object, merged);
     }

@@ -64,7 +64,9 @@ async fn forget_states(upstream: &StoreUpstream, physical: &Uid) -> Result<(), U
         request.after = page.last.clone();
         for stored in page.objects {
             let kept = stored.record.to_value(stored.revision).map_err(|error| super::failed(&error))?;
-            if let Some(record) = without(kept, physical) {
+            let Some(record) = without(kept.clone(), physical) else { continue };
+            // Nobody else tells the object that this copy is gone.
+            if !copies::merge_anew(upstream, &stored.key, &kept).await? {
                 let write = Write { key: stored.key, expect: Expect::At(stored.revision), record };
                 upstream.commit(Transaction { writes: vec![write], ..Transaction::default() }).await?;
             }

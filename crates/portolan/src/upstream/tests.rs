@@ -132,7 +132,11 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
 #[tokio::test]
 async fn kinds_without_a_status_get_none() {
     let world = World::new();
-    let refused = || CopyState::Failed { reason: "Conflict".to_owned(), message: "it is there already".to_owned() };
+    let refused = || CopyState::Failed {
+        generation: 1,
+        reason: "Conflict".to_owned(),
+        message: "it is there already".to_owned(),
+    };
     let synced = || CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status: Value::Null };
     for (resource, has_status) in
         [("configmaps", false), ("secrets", false), ("serviceaccounts", false), ("services", true)]
@@ -453,8 +457,58 @@ async fn a_damaged_event_stops_no_report() {
     drop(world);
     assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() > 0);
     let world = open();
-    let state = CopyState::Failed { reason: "Invalid".into(), message: "no".into() };
+    let state = CopyState::Failed { generation: 1, reason: "Invalid".into(), message: "no".into() };
     world.report_state(&web, "east", 1, state).await;
     assert!(world.get(&web).await.unwrap()["status"].to_string().contains("no"), "it is told on the object");
     assert_eq!(world.0.plane.store().known_damage().len(), 1);
+}
+
+#[tokio::test]
+async fn when_the_last_copy_has_gone_nothing_is_ready() {
+    let world = World::new();
+    let full = json!({"replicas": 2, "readyReplicas": 2, "availableReplicas": 2, "numberReady": 2,
+        "conditions": [{"type": "Available", "status": "True"}]});
+    for (resource, kind, ready) in [
+        ("deployments.apps", "Deployment", "readyReplicas"),
+        ("statefulsets.apps", "StatefulSet", "readyReplicas"),
+        ("replicasets.apps", "ReplicaSet", "readyReplicas"),
+        ("daemonsets.apps", "DaemonSet", "numberReady"),
+    ] {
+        let at = key(resource, "web");
+        world.write(&at, &workload(kind, vec![copy("east", Phase::Active, None, 1)])).await;
+        world.report(&at, "east", 1, full.clone()).await;
+        assert_eq!(world.get(&at).await.unwrap()["status"][ready], 2, "{kind}");
+        let mut leaving = world.get(&at).await.unwrap();
+        let clusters = vec![copy("east", Phase::Leaving, None, 1)];
+        PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut leaving);
+        world.write(&at, &leaving).await;
+        world.0.confirm_gone(&at, &uid("owner"), &uid("east"), 1).await.unwrap();
+        let status = world.get(&at).await.unwrap()["status"].clone();
+        assert_eq!(status[ready].as_i64().unwrap_or(0), 0, "{kind}");
+        let available = status.pointer("/conditions/0/status").and_then(Value::as_str);
+        assert_eq!(available, (kind == "Deployment").then_some("False"), "{kind}");
+        assert!(world.get(&kept("owner")).await.is_none(), "{kind}: nothing is kept of it");
+    }
+}
+
+#[tokio::test]
+async fn when_a_physical_cluster_is_gone_for_good_its_copies_count_no_more() {
+    let world = World::new();
+    let at = key("deployments.apps", "web");
+    let copies = ["east", "west"].map(|name| copy(name, Phase::Active, Some(1), 1)).to_vec();
+    world.write(&at, &workload("Deployment", copies)).await;
+    for from in ["east", "west"] {
+        world.report(&at, from, 1, json!({"replicas": 1, "readyReplicas": 1})).await;
+    }
+    assert_eq!(world.get(&at).await.unwrap()["status"]["readyReplicas"], 2);
+    for (gone, left, ready) in [("east", vec![copy("west", Phase::Active, Some(2), 1)], 1), ("west", Vec::new(), 0)] {
+        // As the scheduler takes it off the record.
+        let mut web = world.get(&at).await.unwrap();
+        PlacementRecord { clusters: left, ..PlacementRecord::default() }.write_to(&mut web);
+        world.write(&at, &web).await;
+        world.0.retire(&uid(gone)).await.unwrap();
+        let status = world.get(&at).await.unwrap()["status"].clone();
+        assert_eq!(status["readyReplicas"].as_i64().unwrap_or(0), ready, "{gone} is gone");
+    }
+    assert!(world.get(&kept("owner")).await.is_none(), "nothing is kept of it");
 }

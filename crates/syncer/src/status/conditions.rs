@@ -3,7 +3,7 @@
 use portolan_types::GroupKind;
 use serde_json::{Value, json};
 
-use super::{CopyStatus, SYNCED, UNREACHABLE, bounds, kinds};
+use super::{CopyStatus, STALLED, SYNCED, UNREACHABLE, bounds, kinds};
 
 /// Conditions whose `True` is bad news, or that stay away while all is well.
 const NEGATIVE: [&str; 9] = [
@@ -31,13 +31,23 @@ pub(super) fn merge(kind: &GroupKind, before: &Value, copies: &[CopyStatus]) -> 
     let mut merged: Vec<Value> = types.iter().filter_map(|name| worst(name, before, copies)).collect();
     if kinds::has_conditions(kind) {
         merged.extend(synced(copies));
+        merged.extend(stalled(copies).filter(|_| !types.contains(&STALLED)));
     }
-    let foreign = |condition: &&Value| {
-        let name = text(condition, "type");
-        kinds::own_conditions(kind).is_some_and(|own| !own.contains(&name)) && name != SYNCED && !types.contains(&name)
-    };
-    merged.extend(listed(before).filter(foreign).cloned());
+    merged.extend(foreign(kind, before).filter(|condition| !types.contains(&text(condition, "type"))));
     merged
+}
+
+/// The conditions that somebody else than the kind's controllers wrote upstream.
+pub(super) fn foreign<'a>(kind: &GroupKind, before: &'a Value) -> impl Iterator<Item = Value> + use<'a> {
+    let own = kinds::own_conditions(kind);
+    let is_foreign =
+        move |name: &str| own.is_some_and(|own| !own.contains(&name)) && ![SYNCED, STALLED].contains(&name);
+    listed(before).filter(move |condition| is_foreign(text(condition, "type"))).cloned()
+}
+
+/// All conditions of a status.
+pub(super) fn all(status: &Value) -> impl Iterator<Item = Value> + use<'_> {
+    listed(status).cloned()
 }
 
 fn of(copy: &CopyStatus) -> impl Iterator<Item = &Value> {
@@ -108,4 +118,13 @@ fn synced(copies: &[CopyStatus]) -> Option<Value> {
     let texts: Vec<String> = failed.iter().map(|(copy, (_, message))| format!("{}: {message}", copy.name)).collect();
     let status = if failed.iter().all(|(copy, _)| copy.is_uncertain()) { "Unknown" } else { "False" };
     Some(condition(SYNCED, status, reason, &bounds::text(&texts.join("; "), 4096), &first.since))
+}
+
+/// Says that a copy is refused, which waiting does not change.
+fn stalled(copies: &[CopyStatus]) -> impl Iterator<Item = Value> {
+    let refused = copies.iter().filter(|copy| copy.refused > 0).find_map(|copy| Some((copy, copy.failed.as_ref()?)));
+    refused.into_iter().map(|(copy, (reason, message))| {
+        let message = bounds::text(&format!("{}: {message}", copy.name), 4096);
+        condition(STALLED, "True", reason, &message, &copy.since)
+    })
 }

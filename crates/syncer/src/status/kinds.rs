@@ -88,6 +88,11 @@ fn counts_of(kind: &GroupKind) -> Option<&'static Counts> {
     }
 }
 
+/// Returns true for kinds whose status counts pods or replicas.
+pub(super) fn is_counted(kind: &GroupKind) -> bool {
+    counts_of(kind).is_some()
+}
+
 /// Built-in kinds whose status has `observedGeneration` from its controller.
 pub(super) fn observes(kind: &GroupKind) -> bool {
     counts_of(kind).is_some() && !matches!(&*kind.kind, "Job" | "HorizontalPodAutoscaler")

@@ -5,6 +5,7 @@
 //! - Conditions: the worst, with the physical cluster's name where there are several. What cannot be seen is `Unknown`.
 //! - `observedGeneration`: the least that all copies have observed, and never lower than before.
 
+mod absent;
 mod bounds;
 mod conditions;
 mod kinds;
@@ -13,6 +14,7 @@ use portolan_types::{GroupKind, Uid, object, upstream::CopyState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+pub use absent::without_copies;
 pub use bounds::bounded;
 
 /// The reason of a copy whose physical cluster cannot be reached.
@@ -23,6 +25,8 @@ pub const PENDING: &str = "Pending";
 const MAX_REPLICAS: i64 = i32::MAX as i64;
 /// Type of the condition that says that a copy could not be made or updated.
 pub const SYNCED: &str = "portolan.dev/Synced";
+/// Type of the condition by which tools know that an object does not get ready by waiting (kstatus): a copy is refused.
+pub const STALLED: &str = "Stalled";
 
 /// What is known of one copy. Can be stored; the physical cluster's word in it is bounded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +57,9 @@ pub struct CopyStatus {
     /// Reason and message, while the copy cannot be made, updated or seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<(String, String)>,
+    /// Upstream generation that the physical cluster, or what may go to it, has refused; 0 when there is none.
+    #[serde(default)]
+    pub refused: i64,
     /// It has once had all that it should have: from then on what it lacks counts. Before, while others have arrived, it is
     /// the second half of a move, which nobody should notice.
     #[serde(default)]
@@ -76,6 +83,7 @@ impl CopyStatus {
             is_current: false,
             status: Value::Null,
             failed: None,
+            refused: 0,
             arrived: false,
             since: String::new(),
         }
@@ -84,14 +92,16 @@ impl CopyStatus {
     /// Takes in a report that came at `now` (RFC 3339). A failure keeps the status that was seen last.
     pub fn update(&mut self, state: CopyState, now: &str) {
         let failed_before = self.failed.take();
+        self.refused = 0;
         match state {
             CopyState::Synced { stamp, is_current, scaled, revision, status } => {
                 (self.stamp, self.is_current, self.revision) = (stamp, is_current, revision);
                 self.scaled = scaled.filter(|replicas| (0..=MAX_REPLICAS).contains(replicas));
                 self.status = bounded(&status);
             }
-            CopyState::Failed { reason, message } => {
+            CopyState::Failed { generation, reason, message } => {
                 self.failed = Some((bounds::text(&reason, 64), bounds::text(&message, 1024)));
+                self.refused = if self.is_uncertain() { 0 } else { generation };
             }
         }
         let reason = |failed: &Option<(String, String)>| failed.as_ref().map(|(reason, _)| reason.clone());
@@ -105,11 +115,13 @@ impl CopyStatus {
         self.arrived |= self.is_current && self.failed.is_none() && kinds::is_whole(kind, wanted(upstream), self);
     }
 
-    fn is_reported(&self) -> bool {
+    /// Returns true once the physical cluster has said anything of the copy.
+    pub fn is_reported(&self) -> bool {
         self.stamp > 0 || self.failed.is_some() || !self.status.is_null()
     }
 
-    fn is_unreachable(&self) -> bool {
+    /// Returns true while the physical cluster cannot be reached.
+    pub fn is_unreachable(&self) -> bool {
         self.failed.as_ref().is_some_and(|(reason, _)| reason == UNREACHABLE)
     }
 
@@ -119,8 +131,13 @@ impl CopyStatus {
     }
 
     /// The upstream generation that the physical cluster has acted on, as far as is known.
-    fn observed(&self) -> i64 {
+    fn acted_on(&self) -> i64 {
         if self.is_current { self.stamp } else { self.stamp - 1 }
+    }
+
+    /// The upstream generation that was acted on or refused: an answer either way.
+    fn observed(&self) -> i64 {
+        self.acted_on().max(self.refused)
     }
 
     fn count(&self, field: &str) -> i64 {
@@ -141,7 +158,8 @@ pub fn is_current(kind: &GroupKind, object: &Value) -> bool {
 /// `Active`, or `Projected`); the addresses of those that leave are then gone from it. A copy without a report counts only
 /// for `observedGeneration`.
 pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value {
-    let reported: Vec<CopyStatus> = copies.iter().filter(|copy| copy.is_reported()).map(sanitized).collect();
+    let reported = copies.iter().filter(|copy| copy.is_reported()).map(sanitized);
+    let reported: Vec<CopyStatus> = reported.map(|copy| absent::as_it_counts(kind, copy)).collect();
     let before = upstream.get("status").cloned().unwrap_or_else(|| json!({}));
     if reported.is_empty() {
         return if copies.is_empty() { kinds::nowhere(kind, &before) } else { before };
@@ -222,7 +240,7 @@ fn sanitized(copy: &CopyStatus) -> CopyStatus {
 fn hold_back(before: &Value, counted: &[CopyStatus], status: &mut Map<String, Value>) {
     let number = |status: Option<&Value>| status.and_then(Value::as_i64).unwrap_or(0);
     let (shown, observed) = (number(before.get("updatedReplicas")), number(before.get("observedGeneration")));
-    let is_behind = counted.iter().any(|copy| copy.observed() < observed);
+    let is_behind = counted.iter().any(|copy| copy.acted_on() < observed);
     if is_behind && number(status.get("updatedReplicas")) > shown {
         match shown == 0 {
             true => drop(status.remove("updatedReplicas")),

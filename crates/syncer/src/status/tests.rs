@@ -253,8 +253,8 @@ fn a_failure_keeps_the_status_that_was_seen() {
         CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status: rolled(3) },
         "T1",
     );
-    copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout".into() }, "T2");
-    copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout again".into() }, "T3");
+    copy.update(CopyState::Failed { generation: 1, reason: UNREACHABLE.into(), message: "timeout".into() }, "T2");
+    copy.update(CopyState::Failed { generation: 1, reason: UNREACHABLE.into(), message: "timeout again".into() }, "T3");
     assert_eq!((copy.status["readyReplicas"].as_i64(), copy.since.as_str()), (Some(3), "T2"));
     copy.update(
         CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status: rolled(2) },

@@ -416,7 +416,7 @@ async fn what_must_run_once_waits_while_its_resource_is_not_served() {
     let stage = stage.restarted().await;
     stage.place("pods", "db", pod(), Phase::Leaving);
     let told = async |s: &Stage| {
-        matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message })
+        matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message, .. })
         if reason == "Pending" && message.contains("portolan.dev/write-off=member"))
     };
     stage.until("it is told", told).await.unwrap();
@@ -779,7 +779,7 @@ async fn a_field_that_an_older_physical_cluster_lacks_is_left_out_only_when_it_m
     stage.place("configmaps", "same", with("immutable", "the default"), Phase::Active);
     let meant = stage.place("configmaps", "meant", with("immutable", "something"), Phase::Active);
     stage.until("the one is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
-    let told = async |s: &Stage| matches!(s.upstream.last_report(&meant), Some(CopyState::Failed { reason, message }) if reason == "Incompatible" && message.contains("/immutable"));
+    let told = async |s: &Stage| matches!(s.upstream.last_report(&meant), Some(CopyState::Failed { reason, message, .. }) if reason == "Incompatible" && message.contains("/immutable"));
     stage.until("the other is told to be incompatible", told).await.unwrap();
     let copy = cluster.all("configmaps").remove(0);
     assert_eq!((object::name(&copy), &copy["immutable"]), ("same", &Value::Null));

@@ -52,7 +52,9 @@ impl Worker {
         reason: &str,
         message: &str,
     ) -> Result<(), SyncError> {
-        self.report(upstream, CopyState::Failed { reason: reason.to_owned(), message: message.to_owned() }, None).await
+        let generation = object::generation(&upstream.object);
+        let (reason, message) = (reason.to_owned(), message.to_owned());
+        self.report(upstream, CopyState::Failed { generation, reason, message }, None).await
     }
 
     /// Tells once what has been told already; a new worker tells all once more.
@@ -121,6 +123,6 @@ fn shape(state: &CopyState) -> Value {
         CopyState::Synced { stamp, is_current, scaled, revision, status } => {
             json!([stamp, is_current, scaled, revision, status])
         }
-        CopyState::Failed { reason, message } => json!([reason, message]),
+        CopyState::Failed { generation, reason, message } => json!([generation, reason, message]),
     }
 }
