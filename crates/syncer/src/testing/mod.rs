@@ -5,6 +5,8 @@ pub mod suite;
 mod upstream;
 
 #[cfg(test)]
+mod loops;
+#[cfg(test)]
 mod namespaces;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ mod namespace_labels;
 mod namespaces;
 mod orphans;
 mod queue;
+mod recreation;
 mod rates;
 mod reflect;
 mod report;

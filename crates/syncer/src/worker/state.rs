@@ -13,6 +13,7 @@ use super::{
     brake::Brake,
     events::{Allowances, Waiting},
     mirror::Place,
+    recreation::Recreation,
     rates::WriteRates,
     session::Session,
 };
@@ -67,6 +68,8 @@ pub(super) struct Trouble {
     pub(super) is_held: bool,
     /// Since when what it should be has not been let in.
     pub(super) waits_since: Option<Instant>,
+    /// How often it was made again after it had gone.
+    pub(super) recreation: Option<Recreation>,
     /// When it named a newer syncer, or a later stay, than there is.
     pub(super) forged_at: Option<Instant>,
 }

@@ -28,6 +28,9 @@ impl Worker {
         body: Value,
     ) -> Result<Step, SyncError> {
         let Some(served) = view.served else { return Ok(Step::Finished(Outcome::Done)) };
+        if let Some(wait) = self.recreation_wait(view.key) {
+            return Ok(Step::Finished(Outcome::CheckAgainIn(wait)));
+        }
         if let Some(refusal) = self.ensure_namespace(view.session, view.key, view.place).await? {
             self.report_refusal(upstream, &refusal).await?;
             return Ok(Step::Finished(Outcome::CheckAgainIn(Duration::from_secs(30))));
@@ -41,6 +44,7 @@ impl Worker {
             Ok(made) => {
                 portolan_types::failpoint!("syncer/created");
                 self.counters.creates.fetch_add(1, Ordering::Relaxed);
+                self.note_creation(view.key);
                 self.written(view, upstream, made).await
             }
             // Something of the name is there, which our watch does not show: not ours, or its label was taken off.

@@ -1,0 +1,76 @@
+//! Backoff of a copy that is made again and again: something downstream deletes it each time.
+
+use std::time::Duration;
+
+use portolan_types::ObjectKey;
+use tokio::time::Instant;
+
+use super::Worker;
+
+/// Copies of one object that are made again without a wait.
+const FREE: u32 = 3;
+/// First wait after those, doubled with each further copy.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// After so long a stay the next copy is made without a wait again.
+const STAYED: Duration = Duration::from_secs(600);
+
+/// Copies of one object that were made after one had gone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Recreation {
+    last: Instant,
+    in_a_row: u32,
+}
+
+impl Recreation {
+    fn next(before: Option<Self>, now: Instant) -> Self {
+        let in_a_row = before.filter(|before| now - before.last < STAYED).map_or(0, |before| before.in_a_row);
+        Self { last: now, in_a_row: in_a_row.saturating_add(1) }
+    }
+
+    /// How long the next copy waits.
+    fn wait(self, now: Instant) -> Option<Duration> {
+        let doubled = self.in_a_row.checked_sub(FREE)?.min(16);
+        let wait = FIRST_WAIT.saturating_mul(1 << doubled).min(LONGEST_WAIT);
+        wait.checked_sub(now - self.last).filter(|rest| !rest.is_zero())
+    }
+}
+
+impl Worker {
+    /// How long the copy of an object waits to be made again.
+    pub(super) fn recreation_wait(&self, key: &ObjectKey) -> Option<Duration> {
+        let mut recreation = None;
+        self.state().known_trouble(key, |trouble| recreation = trouble.recreation);
+        recreation?.wait(Instant::now())
+    }
+
+    /// Notes that a copy was made. One that has been reported on before was there already.
+    pub(super) fn note_creation(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        if state.reported.contains_key(key) {
+            let now = Instant::now();
+            state.trouble(key, |trouble| trouble.recreation = Some(Recreation::next(trouble.recreation, now)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_goes_each_time_is_made_less_and_less_often() {
+        let (mut recreation, mut waits) = (None, Vec::new());
+        for _ in 0..12 {
+            let wait = recreation.and_then(|known: Recreation| known.wait(Instant::now())).unwrap_or_default();
+            tokio::time::advance(wait).await;
+            waits.push(wait.as_secs());
+            recreation = Some(Recreation::next(recreation, Instant::now()));
+        }
+        assert_eq!(waits, [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        tokio::time::advance(STAYED).await;
+        let stayed = Recreation::next(recreation, Instant::now());
+        assert_eq!(stayed.wait(Instant::now()), None, "it had stayed for long");
+    }
+}
