@@ -13,6 +13,7 @@ mod replica_sets;
 mod revisions;
 mod slices;
 mod templates;
+mod unreachable;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ pub use pending::{is_forwarded, pending_changes, pending_patch};
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
 pub use slices::{Named, rename_targets};
+pub use unreachable::without_ready;
 
 use crate::{plan, transform};
 

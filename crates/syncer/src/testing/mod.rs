@@ -9,6 +9,8 @@ mod loops;
 #[cfg(test)]
 mod namespaces;
 #[cfg(test)]
+mod out_of_reach;
+#[cfg(test)]
 mod tests;
 
 pub use cluster::{Canned, FakeCluster};

@@ -227,7 +227,7 @@ async fn a_namespace_goes_with_the_last_of_what_was_never_shown() {
 }
 
 /// What a Deployment controller makes of our copy.
-fn run_deployment(cluster: &FakeCluster) -> (Value, Value) {
+pub(super) fn run_deployment(cluster: &FakeCluster) -> (Value, Value) {
     let copy = cluster.all("deployments").remove(0);
     let (name, namespace) = (object::name(&copy), object::namespace(&copy));
     let owner = |kind: &str, of: &Value| json!([{"apiVersion": "apps/v1", "kind": kind, "name": object::name(of), "uid": object::meta_text(of, "uid"), "controller": true}]);

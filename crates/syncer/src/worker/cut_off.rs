@@ -5,7 +5,7 @@ use std::time::Duration;
 use portolan_types::{
     GroupResource, ObjectKey, object,
     placement::{Phase, PlacedCopy, Source},
-    upstream::{Debt, UpstreamObject},
+    upstream::{Debt, Projection, UpstreamObject},
     work::Outcome,
 };
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{SyncError, Work, Worker, mirror::Place};
 use crate::{
     plan::{self, Owing},
-    status,
+    project, status,
 };
 
 /// When to look again at what must be proven gone.
@@ -94,11 +94,11 @@ impl Worker {
         entry: &PlacedCopy,
         owing: Option<Owing>,
     ) -> Result<(), SyncError> {
-        if entry.phase == Phase::Projected {
-            return Ok(());
-        }
         let why = self.state().unreachable_why.clone();
         let mut message = format!("the physical cluster is out of reach: {why}");
+        if entry.phase == Phase::Projected {
+            return self.show_unreachable(upstream, &message).await;
+        }
         if owing == Some(Owing::Unproven) {
             let name = &entry.name;
             message = format!(
@@ -107,6 +107,25 @@ impl Worker {
             );
         }
         self.report_failure(upstream, status::UNREACHABLE, &message).await
+    }
+
+    /// Shows that nothing of a projected object can be known to be ready. A ReplicaSet has its status reported as a copy has.
+    async fn show_unreachable(&self, upstream: &UpstreamObject, message: &str) -> Result<(), SyncError> {
+        if &*upstream.key.resource.resource == "replicasets" {
+            return self.report_failure(upstream, status::UNREACHABLE, message).await;
+        }
+        let now = self.seams.now_text();
+        let Some(shown) = project::without_ready(&upstream.object, message, &now) else { return Ok(()) };
+        let projection = Projection { put: vec![(upstream.key.clone(), shown)], ..Projection::default() };
+        self.upstream.project(&self.config.uid, projection).await?;
+        // What is downstream is shown again once it can be seen.
+        if let Some(source) = Source::on(&upstream.object, &self.config.uid) {
+            let place = Place::at(&upstream.key.resource, &source);
+            if let Some(known) = self.state().shown.get_mut(&place) {
+                known.fingerprint.clear();
+            }
+        }
+        Ok(())
     }
 
     async fn leave_as_debt(&self, upstream: &UpstreamObject, entry: &PlacedCopy) -> Result<Outcome, SyncError> {
