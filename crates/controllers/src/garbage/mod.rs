@@ -2,6 +2,7 @@
 //! orphan deletion; dead references are dropped from objects that keep another owner.
 
 mod owners;
+mod refusals;
 
 use std::{
     sync::{
@@ -150,7 +151,7 @@ impl GarbageCollector {
             }
         }
         done?;
-        self.plane.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await.map(|()| Outcome::Done)
+        self.let_go(kind, owner, ORPHAN_FINALIZER).await
     }
 
     /// Foreground: the owner goes when no dependent is left that blocks it. A dependent that lets go of it says nothing of
@@ -173,8 +174,15 @@ impl GarbageCollector {
         }
         match blocked {
             true => Ok(Outcome::CheckAgainIn(AGAIN)),
-            false => self.plane.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await.map(|()| Outcome::Done),
+            false => self.let_go(kind, owner, FOREGROUND_FINALIZER).await,
         }
+    }
+
+    /// Takes a finalizer of the garbage collector's off.
+    async fn let_go(&self, kind: &Kind, owner: &Found, finalizer: &str) -> Result<Outcome, PlaneError> {
+        let done = self.plane.drop_finalizer(kind, &owner.key, finalizer).await;
+        self.report_refusal(owner, &format!("take the finalizer {finalizer} off"), done).await?;
+        Ok(Outcome::Done)
     }
 
     /// Looks at a share of the dependents of an owner.
@@ -300,7 +308,8 @@ impl GarbageCollector {
         };
         portolan_types::failpoint!("controllers/garbage-found");
         // One that has been adopted since is looked at again: it was written.
-        self.plane.delete_if(kind, &found.key, &options, |now| Grounds::of(now) == grounds).await?;
+        let done = self.plane.delete_if(kind, &found.key, &options, |now| Grounds::of(now) == grounds).await;
+        self.report_refusal(found, "delete it, as its owners are gone or going", done).await?;
         Ok(Outcome::Done)
     }
 
@@ -318,15 +327,7 @@ impl GarbageCollector {
             reason: "OwnerRefInvalidNamespace",
             message: &message,
         };
-        let Some((key, mut event)) = note.about(self.plane.seams(), &found.key, &found.object) else { return Ok(()) };
-        object::metadata_mut(&mut event).remove("ownerReferences");
-        // It goes with its namespace, so it does not come when that is to go.
-        let place = key.namespace().map_or("", |namespace| namespace.as_str());
-        let Some(check) = self.plane.staying(key.cluster, place).await? else { return Ok(()) };
-        let mut txn = Transaction::one(key, Expect::Anything, Some(Record::of(&event)));
-        txn.checks.push(check);
-        self.plane.store().commit(txn).await?;
-        Ok(())
+        self.write_note(found, note).await.map(drop)
     }
 
     /// Whether an object whose owner waits for it has dependents of its own, which go before it. One of them that waits for this
@@ -397,7 +398,8 @@ impl GarbageCollector {
             }
             Step::Write(None)
         };
-        self.plane.change(&kind, &found.key, change).await.map(drop)
+        let done = self.plane.change(&kind, &found.key, change).await.map(drop);
+        self.report_refusal(found, "change its ownerReferences", done).await
     }
 }
 

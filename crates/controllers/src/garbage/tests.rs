@@ -309,3 +309,32 @@ async fn where_an_owner_is_that_is_elsewhere_is_asked_once_and_only_for_what_was
         assert_eq!(s.events().await.len(), 1, "{name}: what was known once is known");
     }
 }
+
+#[tokio::test]
+async fn what_the_rules_refuse_is_noted_on_the_object() {
+    let stage = Stage::new();
+    for name in ["default", "other"] {
+        stage.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    let labels = json!({"controller-uid": "another", "batch.kubernetes.io/controller-uid": "another",
+        "job-name": "j", "batch.kubernetes.io/job-name": "j"});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "namespace": "default", "uid": "own", "generation": 1, "finalizers": ["foregroundDeletion"],
+            "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0},
+        "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "another"}},
+            "template": {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let key = stage.put(HOME, &job).await;
+    for _ in 0..2 {
+        let refused = stage.collector.reconcile(&Key::Object(key.clone())).await;
+        assert!(matches!(refused, Err(PlaneError::Refused(_))), "{refused:?}");
+    }
+    let events = stage.plane.list(RangeScope::Cluster(HOME, GroupResource::new("", "events"))).await.unwrap();
+    assert_eq!(events.len(), 1, "once");
+    let event = &events[0].object;
+    assert_eq!((&event["reason"], &event["involvedObject"]["name"]), (&json!("GarbageCollectionFailed"), &json!("j")));
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("cannot take the finalizer foregroundDeletion off: Job.batch \"j\" is invalid"),
+        "{message}"
+    );
+}
