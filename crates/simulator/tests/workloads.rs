@@ -172,6 +172,30 @@ async fn templates_are_kept_as_revisions_as_many_as_are_wanted() {
 }
 
 #[tokio::test]
+async fn what_a_deleted_workload_has_left_is_adopted_by_a_new_one() {
+    for (kind, resource) in
+        [("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")]
+    {
+        let f = Fixture::start().await;
+        let web = &format!("{APPS}/{resource}/web");
+        f.create(&format!("{APPS}/{resource}"), workload(kind, 2)).await;
+        f.until(web, |d| d["status"]["readyReplicas"] == 2).await;
+        let uids = |pods: &Value| -> BTreeSet<String> {
+            let pods = pods["items"].as_array().cloned().unwrap_or_default();
+            pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect()
+        };
+        let all = &format!("{CORE}/pods");
+        let before = uids(&f.get(all).await);
+        f.delete(web, "Orphan").await;
+        f.until(web, |d| d["reason"] == "NotFound").await;
+        assert_eq!(uids(&f.get(all).await), before, "{kind}: they run on");
+        f.create(&format!("{APPS}/{resource}"), workload(kind, 2)).await;
+        f.until(web, |d| d["status"]["readyReplicas"] == 2).await;
+        assert_eq!(uids(&f.get(all).await), before, "{kind}: and are adopted");
+    }
+}
+
+#[tokio::test]
 async fn a_deployment_that_recreates_has_no_two_templates_at_once() {
     let f = Fixture::start().await;
     let mut web = workload("Deployment", 2);

@@ -113,6 +113,16 @@ impl Family {
         Ok(())
     }
 
+    /// Takes note of a child that was adopted just now.
+    pub(super) async fn note_adopted(&self, key: &ObjectKey) -> Result<(), PlaneError> {
+        if &*self.child.gvk.kind == "Pod"
+            && let Some(found) = self.plane.get(key).await?
+        {
+            self.pods.observe(key, &found.object);
+        }
+        Ok(())
+    }
+
     /// Deletes these pods.
     pub(super) async fn delete_pods(&self, pods: Vec<(ObjectKey, String)>) -> Result<(), PlaneError> {
         for (key, uid) in pods {

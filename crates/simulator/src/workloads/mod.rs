@@ -1,5 +1,6 @@
 //! What kube-controller-manager does for workloads: a file per kind of them.
 
+mod adopt;
 mod children;
 mod cron_job;
 mod daemon_set;
@@ -62,7 +63,10 @@ impl<W: Workload> Controller for Loop<W> {
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             match self.family.parent(key).await? {
-                Some(parent) => W::step(&self.family, &parent).await,
+                Some(parent) => {
+                    self.family.adopt(&parent).await?;
+                    W::step(&self.family, &parent).await
+                }
                 None => {
                     self.family.forget(key);
                     Ok(Outcome::Done)

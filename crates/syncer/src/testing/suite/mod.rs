@@ -1,6 +1,8 @@
 //! What every kind of physical cluster must let a syncer do, whether it is simulated or real. Give [`run`] a connector to one with
 //! nothing in it that matters. Times are real unless the runtime's are paused.
 
+mod handed_down;
+
 use std::{
     sync::{
         Arc,
@@ -173,6 +175,17 @@ impl Stage {
         self.api.merge_patch(&self.path(resource, Some(name)), patch).await.map_err(|error| error.to_string())
     }
 
+    /// The namespace downstream as it stands.
+    async fn namespace_below(&self) -> Option<Value> {
+        self.api.get(&Served::namespaces().path(None, Some(&self.namespace()))).await.ok()
+    }
+
+    /// Changes the namespace downstream as somebody else.
+    async fn tamper_namespace(&self, patch: &Value) -> Result<Value, String> {
+        let path = Served::namespaces().path(None, Some(&self.namespace()));
+        self.api.merge_patch(&path, patch).await.map_err(|error| error.to_string())
+    }
+
     /// Takes everything off the physical cluster again, and stops.
     ///
     /// # Errors
@@ -244,6 +257,7 @@ pub async fn run(connector: Arc<dyn Connector>) -> Verdict {
     what_is_not_ours(connector.clone()).await?;
     leaving(connector.clone()).await?;
     blind(connector.clone()).await?;
+    handed_down::drift(connector.clone()).await?;
     out_of_reach(connector).await
 }
 
@@ -403,6 +417,7 @@ async fn out_of_reach(connector: Arc<dyn Connector>) -> Verdict {
 /// # Errors
 /// The first thing that went wrong.
 pub async fn run_workloads(connector: Arc<dyn Connector>) -> Verdict {
+    handed_down::orphans(connector.clone()).await?;
     let stage = Stage::start(connector, 6).await?;
     let key = stage.place("deployments", "web", deployment(2, "registry.example.com/web:1"), Phase::Active);
     stage

@@ -1,0 +1,67 @@
+//! Adoption: a new workload takes on what a deleted one of its kind has left, as its selector says.
+
+use portolan_controllers::{PlaneError, plane::Found};
+use portolan_store::RangeScope;
+use portolan_types::{
+    labels::{LabelSelector, LabelSelectorSpec},
+    object,
+};
+use serde_json::Value;
+
+use super::children::Family;
+use crate::fields::controller_ref;
+
+impl Family {
+    /// Makes `parent` the controller of the objects of the child kind that it selects and that have none. Only a parent that has
+    /// not been looked at before can find any: what loses its owner later belongs to one that is gone.
+    pub(super) async fn adopt(&self, parent: &Found) -> Result<(), PlaneError> {
+        let has = |pointer: &str| parent.object.pointer(pointer).is_some_and(|value| !value.is_null());
+        let is_known = has("/status/observedGeneration") || has("/status/startTime");
+        let (Some(selector), Some(namespace)) = (selector_of(&parent.object), parent.key.namespace()) else {
+            return Ok(());
+        };
+        if is_known {
+            return Ok(());
+        }
+        let scope = RangeScope::Namespace(parent.key.cluster, self.child.group_resource(), namespace.clone());
+        for orphan in self.plane.list(scope).await?.into_iter().filter(|found| is_orphan(&found.object)) {
+            let is_selected = selector.matches(|key| object::label(&orphan.object, key));
+            if is_selected && may_have(&parent.object, object::name(&orphan.object)) {
+                self.plane.force(&orphan.key, |current| take(current, &parent.object)).await?;
+                self.note_adopted(&orphan.key).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_orphan(object: &Value) -> bool {
+    object::controller_of(object).is_none() && !object::is_deleting(object)
+}
+
+fn take(object: &mut Value, parent: &Value) -> bool {
+    if !is_orphan(object) {
+        return false;
+    }
+    let owners = object::metadata_mut(object).entry("ownerReferences").or_insert_with(|| Value::Array(Vec::new()));
+    owners.as_array_mut().map(|owners| owners.push(controller_ref(parent))).is_some()
+}
+
+/// A ReplicationController has a map of labels, all others have a selector. One that selects everything selects nothing.
+fn selector_of(parent: &Value) -> Option<LabelSelector> {
+    let selector = parent.pointer("/spec/selector")?;
+    let spec = match parent["kind"] == "ReplicationController" {
+        true => {
+            let match_labels = serde_json::from_value(selector.clone()).ok()?;
+            LabelSelectorSpec { match_labels, ..LabelSelectorSpec::default() }
+        }
+        false => serde_json::from_value(selector.clone()).ok()?,
+    };
+    LabelSelector::try_from(&spec).ok().filter(|selector| !selector.is_everything())
+}
+
+/// The pods of a StatefulSet are known by their names, too.
+fn may_have(parent: &Value, name: &str) -> bool {
+    let ordinal = name.strip_prefix(object::name(parent)).and_then(|rest| rest.strip_prefix('-'));
+    parent["kind"] != "StatefulSet" || ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+}

@@ -1,0 +1,78 @@
+//! Changes of others that need the rules of a real API server, and deletions that leave what workloads have made.
+
+use std::sync::Arc;
+
+use portolan_types::{GroupVersionKind, annotations, object, placement::Phase};
+use serde_json::{Value, json};
+
+use super::{Stage, Verdict, deployment, ensure};
+use crate::connector::Connector;
+
+const IMAGE: &str = "registry.example.com/web:1";
+
+fn service() -> Value {
+    json!({"metadata": {}, "spec": {"selector": {"app": "db"}, "ports": [{"port": 5432, "protocol": "TCP", "targetPort": 5432}]}})
+}
+
+/// A list with keys that somebody has changed, so that apply alone is refused, is repaired; so is a namespace's label.
+pub(super) async fn drift(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 10).await?;
+    stage.place("services", "db", service(), Phase::Active);
+    let is_whole = async |s: &Stage| {
+        let ports = s.below("services", "db").await.unwrap_or_default()["spec"]["ports"].clone();
+        ports.as_array().is_some_and(|ports| ports.len() == 1 && ports[0]["port"] == 5432)
+    };
+    stage.until("the copy is there", is_whole).await?;
+    stage.tamper("services", "db", &json!({"spec": {"ports": [{"port": 9, "name": "x"}]}})).await?;
+    stage.until("the port is back", is_whole).await?;
+    let tenant = async |s: &Stage| {
+        s.namespace_below()
+            .await
+            .and_then(|namespace| object::label(&namespace, annotations::DOWN_TENANT).map(str::to_owned))
+    };
+    let before = tenant(&stage).await;
+    ensure(before.is_some(), "its namespace says whose it is")?;
+    stage.tamper_namespace(&json!({"metadata": {"labels": {(annotations::DOWN_TENANT): "other"}}})).await?;
+    stage.until("and says so again", async |s| tenant(s).await == before).await?;
+    stage.finished().await
+}
+
+/// A Deployment that is deleted without what it made leaves that running; a label set upstream gets to its pod; one that
+/// is made later adopts it.
+pub(super) async fn orphans(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 11).await?;
+    let key = stage.place("deployments", "web", deployment(1, IMAGE), Phase::Active);
+    stage.until("its pod is shown", async |s| s.upstream.keys("pods").len() == 1).await?;
+    let pod = stage.upstream.keys("pods").pop().ok_or("a pod")?;
+    let mut labelled = stage.upstream.object(&pod).unwrap_or_default();
+    object::set_label(&mut labelled, "role", Some("primary".into()));
+    stage.upstream.write(&pod, &GroupVersionKind::new("", "v1", "Pod"), labelled);
+    let role = async |s: &Stage| {
+        s.below("pods", &pod.name).await.and_then(|pod| object::label(&pod, "role").map(str::to_owned))
+    };
+    stage.until("a label set upstream gets to it", async |s| role(s).await.as_deref() == Some("primary")).await?;
+    let uid = |s: &Stage| s.upstream.object(&pod).map(|pod| object::meta_text(&pod, "uid").to_owned());
+    let before = uid(&stage);
+    stage.upstream.delete_without_dependents(&key);
+    stage.until("the Deployment is gone", async |s| s.upstream.object(&key).is_none()).await?;
+    ensure(stage.below("deployments", "web").await.is_none(), "downstream too")?;
+    let stage = stage.restarted().await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    ensure(uid(&stage) == before && role(&stage).await.is_some(), "its pod runs on, and is shown")?;
+    let set = stage.upstream.keys("replicasets").pop().ok_or("its ReplicaSet is shown")?;
+    stage.place("deployments", "web", deployment(1, IMAGE), Phase::Active);
+    let adopted_by = |s: &Stage| {
+        let set = s.upstream.object(&set).unwrap_or_default();
+        object::controller_of(&set).map(|owner| owner["uid"].clone())
+    };
+    stage
+        .until("a later one adopts them", async |s| {
+            let owner = s.upstream.object(&key).map(|owner| json!(object::meta_text(&owner, "uid")));
+            owner.is_some() && adopted_by(s) == owner
+        })
+        .await?;
+    ensure(uid(&stage) == before && stage.upstream.keys("pods").len() == 1, "and makes no pod of its own")?;
+    stage.upstream.delete(&key);
+    stage.until("all of it ends", async |s| s.upstream.keys("pods").is_empty()).await?;
+    stage.finished().await
+}
