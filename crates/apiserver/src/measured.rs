@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portolan_store::{
     Committed, Damaged, Durable, DynStore, EventStream, Expect, Hold, RangePage, RangeRequest, RangeScope, Store,
-    StoreError, StoredObject, Transaction, WatchScope,
+    StoreError, StoredObject, Transaction, Usage, WatchScope,
 };
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ResourceVersion};
 
@@ -52,6 +52,14 @@ impl Store for Measured {
         after: Option<ResourceVersion>,
     ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
         self.inner.watch(scope, after)
+    }
+
+    fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<Usage>, StoreError>> {
+        self.inner.usage(cluster)
+    }
+
+    fn know_parent(&self, cluster: LogicalClusterId, parent: LogicalClusterId) {
+        self.inner.know_parent(cluster, parent);
     }
 
     fn current(&self) -> ResourceVersion {

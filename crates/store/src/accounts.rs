@@ -258,7 +258,7 @@ impl Usage {
 impl Account {
     /// # Errors
     /// `OverLimit` when it grows beyond its limits.
-    fn check(&self, held: Usage, wanted: Usage) -> Result<(), StoreError> {
+    pub(crate) fn check(&self, held: Usage, wanted: Usage) -> Result<(), StoreError> {
         let excess = if wanted.objects > held.objects && wanted.objects > self.most.objects {
             Excess::Objects { held: held.objects, most: self.most.objects }
         } else if wanted.bytes > held.bytes && wanted.bytes > self.most.bytes {

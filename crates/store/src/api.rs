@@ -492,6 +492,11 @@ pub trait Store: Send + Sync {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Notes what a logical cluster is below, for an engine that cannot tell from what it stores.
+    fn know_parent(&self, cluster: LogicalClusterId, parent: LogicalClusterId) {
+        let _ = (cluster, parent);
+    }
+
     /// The latest committed transaction's boundary.
     fn current(&self) -> ResourceVersion;
 

@@ -213,6 +213,9 @@ impl Directory {
 
     /// Makes a logical cluster known whose record has been committed.
     pub fn insert(&self, cluster: LogicalCluster) {
+        if let Some(parent) = cluster.parent {
+            self.store.know_parent(cluster.id, parent);
+        }
         let mut known = self.known.write();
         known.by_path.insert(cluster.path.clone(), cluster.id);
         known.by_id.insert(cluster.id, Arc::new(cluster));

@@ -7,6 +7,7 @@ use portolan_types::{LogicalClusterId, ObjectKey};
 
 use super::{
     Inner,
+    accounts::Change,
     layout::{Numbering, range_of},
     proto::{
         Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
@@ -16,11 +17,12 @@ use super::{
     },
 };
 use crate::{
-    Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject,
+    Account, Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject,
+    gate::Purpose,
     kv::failed,
     plan::{Met, PreparedTransaction, PreparedWrite, check},
     read::{backend, revision},
-    value::Damage,
+    value::{Damage, Prepared},
 };
 
 /// How often a transaction is tried that others come before.
@@ -139,6 +141,8 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
             return Ok(Committed { first: now, last: now });
         }
         let lost = attempt.lost_indexes(&found, missing).await?;
+        // Counts until the events of it are there.
+        let _pending = inner.accounts.charge(attempt.limits(), attempt.changes(&seen))?;
         let request = attempt.request(&seen, &found, lost);
         let count = attempt.writes.len();
         portolan_types::failpoint!("etcd/commit-planned");
@@ -231,6 +235,8 @@ type Missing = BTreeMap<ObjectKey, Vec<Vec<u8>>>;
 
 struct Attempt<'a> {
     inner: &'a Inner,
+    /// Those that must not grow beyond their limits.
+    accounts: Vec<Account>,
     checks: Vec<(ObjectKey, Expect)>,
     writes: Vec<PreparedWrite>,
     /// Those that are written to.
@@ -239,15 +245,29 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     fn new(inner: &'a Inner, txn: PreparedTransaction) -> Self {
-        let PreparedTransaction { checks, writes, .. } = txn;
+        let is_bounded = txn.purpose() == Purpose::Any;
+        let PreparedTransaction { accounts, checks, writes, .. } = txn;
+        let accounts = if is_bounded { accounts } else { Vec::new() };
         let mut clusters: Vec<LogicalClusterId> = writes.iter().map(|write| write.key.cluster).collect();
         clusters.sort_unstable();
         clusters.dedup();
-        Self { inner, checks, writes, clusters }
+        Self { inner, accounts, checks, writes, clusters }
     }
 
     fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.writes.iter().map(|write| &write.key).chain(self.checks.iter().map(|(key, _)| key))
+    }
+
+    fn limits(&self) -> &[Account] {
+        &self.accounts
+    }
+
+    /// How the writes change what logical clusters store.
+    fn changes(&self, seen: &Seen) -> impl Iterator<Item = (LogicalClusterId, Change)> {
+        self.writes.iter().zip(&seen.keys).map(|(write, kv)| {
+            let before = kv.as_ref().map(|kv| kv.value.len());
+            (write.key.cluster, Change::of(before, write.record.as_ref().map(Prepared::len)))
+        })
     }
 
     fn puts(&self) -> bool {

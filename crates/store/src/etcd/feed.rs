@@ -8,6 +8,7 @@ use tonic::Streaming;
 
 use super::{
     Inner, Standing,
+    accounts::change_of,
     client::{Fault, Member},
     decode::{Collector, Undecoded, View},
     layout::range_of,
@@ -135,8 +136,11 @@ impl Inner {
         let header = answer.header.as_ref().map_or(0, |header| header.revision);
         let is_progress = answer.events.is_empty() && !answer.created && !answer.fragment;
         let (mut published, mut upto, mut freed) = (Vec::new(), if is_progress { header } else { 0 }, false);
+        let mut changes = Vec::new();
         for (at, events) in collector.add(answer.events, answer.fragment) {
             events.iter().for_each(|event| self.look_at(event));
+            changes
+                .extend(events.iter().filter_map(|event| change_of(self, event)).map(|(of, change)| (at, of, change)));
             freed |= events.iter().any(|event| event.kv.as_ref().is_some_and(|kv| self.layout.is_role(&kv.key)));
             let lost = self.lost_from_indexes(at, &events).map_err(|error| self.undecodable(&error))?;
             match self.events(at, events, View::Whole).await {
@@ -154,7 +158,9 @@ impl Inner {
         if upto > *self.reached.borrow() {
             let (last, floor) = (self.layout.numbering.boundary(upto), self.hub.marks().floor);
             self.hub.publish(published, Marks { last, floor }, || {});
-            self.reached.send_replace(upto);
+            self.accounts.advance(changes, || {
+                self.reached.send_replace(upto);
+            });
         }
         if freed {
             self.freed.notify_waiters();
@@ -196,6 +202,7 @@ impl Inner {
         let boundary = self.layout.numbering.boundary(now);
         self.hub.jump(Marks { last: boundary, floor: boundary });
         self.reached.send_replace(now);
+        self.leaps.notify_one();
         Ok(())
     }
 }

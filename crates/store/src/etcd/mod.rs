@@ -9,6 +9,7 @@
 //! - `restore` makes a store of a snapshot.
 //! - `roles` lets one of the servers do what only one may do; `holds` tells all of them what one still reads.
 
+mod accounts;
 mod client;
 mod clusters;
 mod commit;
@@ -44,6 +45,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    accounts::{Accounts, Leaps},
     client::{Client, Fault},
     layout::Layout,
     line::Readers,
@@ -59,7 +61,7 @@ pub use self::{
 };
 use crate::{
     BackendError, Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, Shortage, Store, StoreError,
-    StoredObject, Transaction, WatchScope,
+    StoredObject, Transaction, Usage, WatchScope,
     core::closed,
     damage::Ledger,
     holds::Holds,
@@ -109,6 +111,9 @@ pub(crate) struct Inner {
     /// Writes that are under way.
     queue: Queue,
     readers: Readers,
+    accounts: Accounts,
+    /// Events were missed: all is to be counted anew.
+    leaps: Leaps,
     standing: RwLock<Standing>,
     stopped: CancellationToken,
     patience: Duration,
@@ -278,6 +283,14 @@ impl Store for EtcdStore {
             }
             Ok(Box::new(Cursor::new(self.inner.clone(), scope, after)?) as Box<dyn EventStream>)
         })
+    }
+
+    fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<Usage>, StoreError>> {
+        Box::pin(async move { Ok(self.inner.accounts.usage(cluster).await) })
+    }
+
+    fn know_parent(&self, cluster: LogicalClusterId, parent: LogicalClusterId) {
+        self.inner.accounts.know_parent(cluster, parent);
     }
 
     fn current(&self) -> ResourceVersion {

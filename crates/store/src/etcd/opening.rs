@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     EtcdStore, Inner, READ_PATIENCE, Standing,
+    accounts::{self, Accounts, Leaps},
     client::{Client, Fault},
     clusters, commit,
     config::EtcdConfig,
@@ -73,6 +74,8 @@ pub async fn open_etcd(
         freed: Notify::new(),
         queue: Queue::new(),
         readers: Readers::new(),
+        accounts: Accounts::default(),
+        leaps: Leaps::default(),
         standing: RwLock::new(Standing::Open),
         stopped: CancellationToken::new(),
         patience: config.commit_timeout,
@@ -81,6 +84,7 @@ pub async fn open_etcd(
     let runtime = Handle::current();
     runtime.spawn(feed::run(inner.clone()));
     runtime.spawn(clusters::sweep_all(inner.clone()));
+    runtime.spawn(accounts::run(Arc::downgrade(&inner)));
     let roles = Arc::new(Roles::on(Servant::new(inner.clone())));
     Ok((Arc::new(EtcdStore { inner, runtime }), roles))
 }
