@@ -6,6 +6,9 @@ use portolan_types::Seams;
 
 use crate::{authn::StaticToken, hooks::Hooks, webhooks::WebhookAddresses};
 
+/// Default of the longest life of a service account's token.
+pub const TOKEN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Configuration of an [`crate::ApiServer`].
 #[derive(Clone)]
 pub struct ApiServerConfig {
@@ -13,6 +16,8 @@ pub struct ApiServerConfig {
     pub data_dir: Option<PathBuf>,
     /// Where clients reach the server: the address in `admin.kubeconfig` and in URLs of workspaces.
     pub bind_address: SocketAddr,
+    /// Name of the server in kubeconfigs; its address if there is none.
+    pub name: Option<String>,
     /// Further names and addresses for the server's certificate.
     pub tls_sans: Vec<String>,
     /// Time and randomness.
@@ -21,6 +26,12 @@ pub struct ApiServerConfig {
     pub static_tokens: Vec<StaticToken>,
     /// `iss` and the default audience of service account tokens.
     pub issuer: String,
+    /// Longest life of a token of a service account; zero for none but that of Kubernetes. Longer requests are shortened.
+    pub token_max: Duration,
+    /// File of the key that signs such tokens; `pki/service-accounts.key` in the data directory unless given.
+    pub token_signing_key: Option<PathBuf>,
+    /// Files of further keys that verify such tokens.
+    pub token_keys: Vec<PathBuf>,
     /// Suffix of the version, after `+`.
     pub build: String,
     /// Bounds.
@@ -31,6 +42,8 @@ pub struct ApiServerConfig {
     pub webhooks: WebhookAddresses,
     /// Seams of the binary.
     pub hooks: Hooks,
+    /// Show a Node for each physical cluster within reach, and store none. Otherwise nodes are stored like any other object.
+    pub computes_nodes: bool,
     /// Where series are registered, those of the parts around the server too.
     pub registry: prometheus::Registry,
 }
@@ -41,17 +54,20 @@ impl ApiServerConfig {
         Self {
             data_dir: None,
             bind_address: SocketAddr::from(([127, 0, 0, 1], 6443)),
+            name: None,
             tls_sans: Vec::new(),
-    /// Show a Node for each physical cluster within reach, and store none. Otherwise nodes are stored like any other object.
-    pub computes_nodes: bool,
             seams,
             static_tokens: Vec::new(),
             issuer: "https://kubernetes.default.svc".into(),
+            token_max: TOKEN_MAX,
+            token_signing_key: None,
+            token_keys: Vec::new(),
             build: "portolan".into(),
             limits: Limits::default(),
             goaway_chance: 0.0,
             webhooks: WebhookAddresses::default(),
             hooks: Hooks::default(),
+            computes_nodes: false,
             registry: prometheus::Registry::new(),
         }
     }
@@ -67,7 +83,6 @@ impl ApiServerConfig {
 pub struct Limits {
     /// Reads under way at once; one tenant, a workspace below `root`, may have three quarters of them.
     pub reads: usize,
-            computes_nodes: false,
     /// Writes under way at once, and as many whose bodies are being sent; one tenant may have three quarters of each.
     pub writes: usize,
     /// Reads, and as many writes, that wait for their turn; the longest line is cut when they are full.
@@ -97,6 +112,10 @@ pub struct Limits {
     pub definition_bytes: usize,
     /// Names of resources that a workspace in root and all below it define.
     pub defined_names: usize,
+    /// Objects that a workspace with all below it may store, unless it has a limit of its own.
+    pub workspace_objects: u64,
+    /// Bytes of objects, as they are stored, in the same.
+    pub workspace_bytes: u64,
     /// Admission policies, their bindings and configurations of webhooks in one logical cluster, together; and as many LimitRanges
     /// and PriorityClasses.
     pub admission_objects: usize,
@@ -112,10 +131,6 @@ pub struct Limits {
     /// Time for a read.
     pub read_timeout: Duration,
     /// Time for a write.
-    /// Objects that a workspace with all below it may store, unless it has a limit of its own.
-    pub workspace_objects: u64,
-    /// Bytes of objects, as they are stored, in the same.
-    pub workspace_bytes: u64,
     pub write_timeout: Duration,
     /// Time in which a body must be sent.
     pub body_timeout: Duration,
@@ -139,6 +154,8 @@ impl Default for Limits {
             definitions: 1024,
             definition_bytes: 64 * 1024 * 1024,
             defined_names: 2048,
+            workspace_objects: 1_000_000,
+            workspace_bytes: 4 << 30,
             admission_objects: 2048,
             admission_bytes: 4 * 1024 * 1024,
             admission_webhooks: 1024,
@@ -154,8 +171,6 @@ impl Default for Limits {
 /// Why a server cannot be configured as told.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-            workspace_objects: 1_000_000,
-            workspace_bytes: 4 << 30,
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {

@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
     admission::{Chain, Configured, Expressions, Lines, quota},
-    authn::{Authenticator, Identity, ServiceAccountTokens},
+    authn::{Authenticator, Identity, ServiceAccountTokens, TokenKeys},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     conversion::ConvertedEvents,
     directory::{IdAllocator, found_root},
@@ -96,8 +96,8 @@ impl ApiServer {
         if directory.is_empty() {
             directory.insert(found_root(&store, &seams).await.map_err(StartError::Directory)?);
         }
-        let tokens =
-            ServiceAccountTokens::new(&pki.service_accounts, config.issuer.clone(), store.clone(), seams.clone())?;
+        let keys = TokenKeys { signing: &pki.service_accounts, verifying: &pki.verification_keys };
+        let tokens = ServiceAccountTokens::new(&keys, config.issuer.clone(), store.clone(), seams.clone())?;
         let tokens = Arc::new(tokens);
         let rbac = Arc::new(RbacAuthorizer::new(store.clone()));
         let mut background = JoinSet::new();

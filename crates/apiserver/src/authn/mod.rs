@@ -18,7 +18,7 @@ pub use certificate::user_of_certificate;
 use grounds::Grounds;
 pub(crate) use impersonation::{Impersonation, authorize as authorize_impersonation};
 pub use service_accounts::{
-    Bound, IssuedToken, Reference, SecretClaims, ServiceAccountTokens, TokenError, TokenRequest,
+    Bound, IssuedToken, Reference, SecretClaims, ServiceAccountTokens, TokenError, TokenKeys, TokenRequest,
 };
 pub use static_tokens::{StaticToken, StaticTokens, parse_token_file};
 
@@ -72,6 +72,8 @@ impl Identity {
 pub enum Peer {
     /// Over a connection; with the verified client certificate's user, if it showed one.
     Connection(Option<Arc<User>>),
+    /// Over a connection whose client showed a certificate that is revoked.
+    Revoked,
     /// From within the process: the caller is who it says it is, and credentials in headers are not looked at.
     InProcess(Arc<Identity>),
 }
@@ -98,6 +100,7 @@ impl Authenticator {
         let certified = match peer {
             Peer::InProcess(identity) => return Ok(Identity::clone(identity)),
             Peer::Connection(user) => user,
+            Peer::Revoked => return Err(Status::unauthorized()),
         };
         if let Some(user) = certified {
             return Ok(Identity::global(User::clone(user)));

@@ -149,37 +149,65 @@ pub struct IssuedToken {
 /// Makes and verifies tokens.
 pub struct ServiceAccountTokens {
     issuer: String,
-    key_id: String,
     signing: EncodingKey,
-    verifying: DecodingKey,
-    public: (String, String),
+    /// The first is that of the key that signs.
+    verifying: Vec<VerificationKey>,
     store: DynStore,
     seams: Seams,
     /// Claims of tokens whose signature was good, by hash.
     remembered: Mutex<HashMap<[u8; 32], Arc<AnyClaims>>>,
 }
 
-impl ServiceAccountTokens {
-    /// With a private key, ECDSA P-256 in PKCS#8 PEM.
-    ///
-    /// # Errors
-    /// When the key is none.
-    pub fn new(key_pem: &str, issuer: String, store: DynStore, seams: Seams) -> Result<Self, ConfigError> {
-        let crypto = |error: &dyn std::fmt::Display| ConfigError::Crypto(error.to_string());
-        let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| crypto(&e))?;
-        // An uncompressed point: 4, x, y.
-        let point = pair.der_bytes();
+/// Public key that verifies tokens.
+struct VerificationKey {
+    id: String,
+    key: DecodingKey,
+    /// Its coordinates, in the form of a key set.
+    public: (String, String),
+}
+
+impl VerificationKey {
+    /// Reads an uncompressed point: 4, x, y.
+    fn of_point(point: &[u8]) -> Result<Self, ConfigError> {
         let (x, y) = match point {
             [4, rest @ ..] if rest.len() == 64 => rest.split_at(32),
             _ => return Err(ConfigError::Crypto("the service account key is not ECDSA P-256".into())),
         };
         let public = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        let key = DecodingKey::from_ec_components(&public.0, &public.1);
+        let key = key.map_err(|error| ConfigError::Crypto(error.to_string()))?;
+        Ok(Self { id: URL_SAFE_NO_PAD.encode(Sha256::digest(point)), key, public })
+    }
+}
+
+/// Keys of service account tokens: one signs, all verify.
+pub struct TokenKeys<'a> {
+    /// Private key that signs, ECDSA P-256 in PKCS#8 PEM.
+    pub signing: &'a str,
+    /// Further public keys, whose tokens are accepted too.
+    pub verifying: &'a [crate::pki::TokenVerificationKey],
+}
+
+impl ServiceAccountTokens {
+    /// Makes tokens with the key that signs, and accepts those of all keys.
+    ///
+    /// # Errors
+    /// When a key is none.
+    pub fn new(keys: &TokenKeys<'_>, issuer: String, store: DynStore, seams: Seams) -> Result<Self, ConfigError> {
+        let key_pem = keys.signing;
+        let crypto = |error: &dyn std::fmt::Display| ConfigError::Crypto(error.to_string());
+        let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| crypto(&e))?;
+        let mut verifying = vec![VerificationKey::of_point(pair.der_bytes())?];
+        for point in keys.verifying {
+            let key = VerificationKey::of_point(point)?;
+            if verifying.iter().all(|known| known.id != key.id) {
+                verifying.push(key);
+            }
+        }
         Ok(Self {
             issuer,
-            key_id: URL_SAFE_NO_PAD.encode(Sha256::digest(point)),
             signing: EncodingKey::from_ec_pem(key_pem.as_bytes()).map_err(|e| crypto(&e))?,
-            verifying: DecodingKey::from_ec_components(&public.0, &public.1).map_err(|e| crypto(&e))?,
-            public,
+            verifying,
             store,
             seams,
             remembered: Mutex::default(),
@@ -193,9 +221,11 @@ impl ServiceAccountTokens {
 
     /// The key set that verifies the tokens (RFC 7517).
     pub fn jwks(&self) -> serde_json::Value {
-        serde_json::json!({"keys": [{
-            "use": "sig", "kty": "EC", "crv": "P-256", "alg": "ES256", "kid": self.key_id, "x": self.public.0, "y": self.public.1,
-        }]})
+        let keys = self.verifying.iter().map(|key| {
+            let (x, y) = &key.public;
+            serde_json::json!({"use": "sig", "kty": "EC", "crv": "P-256", "alg": "ES256", "kid": key.id, "x": x, "y": y})
+        });
+        serde_json::json!({"keys": keys.collect::<Vec<_>>()})
     }
 
     /// Makes a token.
@@ -236,7 +266,7 @@ impl ServiceAccountTokens {
     }
 
     fn sign(&self, claims: &impl Serialize) -> Result<String, TokenError> {
-        let header = Header { kid: Some(self.key_id.clone()), ..Header::new(Algorithm::ES256) };
+        let header = Header { kid: self.verifying.first().map(|key| key.id.clone()), ..Header::new(Algorithm::ES256) };
         Ok(jsonwebtoken::encode(&header, claims, &self.signing)?)
     }
 
@@ -305,13 +335,26 @@ impl ServiceAccountTokens {
         // Time and audience are checked against the seams, at every use.
         (rules.validate_exp, rules.validate_aud) = (false, false);
         rules.required_spec_claims.clear();
-        let claims = Arc::new(jsonwebtoken::decode::<AnyClaims>(token, &self.verifying, &rules)?.claims);
+        let claims = Arc::new(self.decode(token, &rules)?);
         let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {
             remembered.clear();
         }
         remembered.insert(hash, claims.clone());
         Ok(claims)
+    }
+
+    /// Verifies the signature by the key that the token names; by each of them, if it names none.
+    fn decode(&self, token: &str, rules: &Validation) -> Result<AnyClaims, TokenError> {
+        let id = jsonwebtoken::decode_header(token)?.kid;
+        let mut refused = jsonwebtoken::errors::ErrorKind::InvalidSignature.into();
+        for key in self.verifying.iter().filter(|key| id.as_ref().is_none_or(|id| *id == key.id)) {
+            match jsonwebtoken::decode::<AnyClaims>(token, &key.key, rules) {
+                Ok(found) => return Ok(found.claims),
+                Err(error) => refused = error,
+            }
+        }
+        Err(TokenError::Signature(refused))
     }
 
     async fn is_there(

@@ -66,6 +66,7 @@ pub(super) async fn request(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Tar
         Some(reference) => Some(bound(api, &key, reference).await?),
         None => None,
     };
+    let seconds = shortened(api, call, &mut answer, seconds);
     let issued = api.tokens.issue(&TokenRequest {
         cluster: call.cluster.id,
         namespace: object::namespace(&account).to_owned(),
@@ -134,6 +135,17 @@ fn check_seconds(kind: &Kind, seconds: i64) -> Result<(), Status> {
     // Upstream names no account here.
     let cause = invalid("spec.expirationSeconds", &seconds.to_string(), why);
     Err(Status::invalid(&kind.gvk.group_kind(), "", vec![cause]))
+}
+
+/// Shortens a lifetime to the longest one that the server issues, with kube-apiserver's warning.
+fn shortened(api: &ApiServer, call: &Call, request: &mut Value, seconds: i64) -> i64 {
+    let longest = i64::try_from(api.config.token_max.as_secs()).unwrap_or(i64::MAX);
+    if longest == 0 || seconds <= longest {
+        return seconds;
+    }
+    call.warn([format!("requested expiration of {seconds} seconds shortened to {longest} seconds")]);
+    request["spec"]["expirationSeconds"] = longest.into();
+    longest
 }
 
 /// The Pod, Node or Secret that a token is bound to, which must be there.

@@ -12,11 +12,25 @@ use crate::config::ConfigError;
 
 /// How long the authority is valid, in days.
 const AUTHORITY_DAYS: i64 = 3650;
-/// How long other certificates are valid, in days. Renewed in the last third.
-const LEAF_DAYS: i64 = 365;
-/// A certificate is made anew when it is valid for less than this, in days.
-const RENEW_DAYS: i64 = 120;
+/// Days that the administrator's certificate is valid for: whoever has it may do everything everywhere.
+const ADMIN_DAYS: i64 = 30;
 const DAY_SECONDS: i64 = 86_400;
+
+/// Lifetime of certificates of one sort, in days.
+#[derive(Clone, Copy)]
+pub(super) struct Lifetime {
+    /// From the day on which one is made.
+    days: i64,
+    /// One that is valid for less is made anew.
+    renewed_below: i64,
+}
+
+impl Lifetime {
+    /// Renewed in the last third.
+    pub(super) const LEAF: Self = Self { days: 365, renewed_below: 120 };
+    /// Renewed in the last two thirds, at a start and while the server runs: a copy of the kubeconfig holds for 20 days at least.
+    pub(super) const ADMIN: Self = Self { days: ADMIN_DAYS, renewed_below: 20 };
+}
 
 /// A certificate with its private key, both PEM.
 #[derive(Clone)]
@@ -29,15 +43,23 @@ pub struct CertifiedKey {
 
 impl CertifiedKey {
     /// Whether the certificate is signed by `authority`, has all `names` and is valid for a while.
-    pub(super) fn is_valid(&self, authority: &CertifiedKey, names: &[String], seams: &Seams) -> bool {
-        self.check(authority, names, seams).unwrap_or(false)
+    pub(super) fn is_valid(
+        &self,
+        authority: &CertifiedKey,
+        names: &[String],
+        lifetime: Lifetime,
+        seams: &Seams,
+    ) -> bool {
+        self.check(authority, names, lifetime, seams).unwrap_or(false)
     }
 
-    fn check(&self, authority: &CertifiedKey, names: &[String], seams: &Seams) -> Option<bool> {
+    fn check(&self, authority: &CertifiedKey, names: &[String], lifetime: Lifetime, seams: &Seams) -> Option<bool> {
         let (own, above) = (der(&self.certificate)?, der(&authority.certificate)?);
         let (_, own) = x509_parser::certificate::X509Certificate::from_der(&own).ok()?;
         let (_, above) = x509_parser::certificate::X509Certificate::from_der(&above).ok()?;
-        let lasts = own.validity().not_after.timestamp() - seams.clock.now().as_second() > RENEW_DAYS * DAY_SECONDS;
+        let rest = own.validity().not_after.timestamp() - seams.clock.now().as_second();
+        // One of an earlier version may be valid for longer than it should; a clock may be set back by less than a day.
+        let lasts = (lifetime.renewed_below * DAY_SECONDS + 1..=(lifetime.days + 1) * DAY_SECONDS).contains(&rest);
         let san = own.subject_alternative_name().ok()?;
         let held: Vec<String> =
             san.iter().flat_map(|san| san.value.general_names.iter().filter_map(name_text)).collect();
@@ -112,13 +134,19 @@ impl Authority {
     }
 
     pub(super) fn server(&self, names: &[String], seams: &Seams) -> Result<CertifiedKey, ConfigError> {
-        let mut params = params("portolan-server", names, LEAF_DAYS, seams)?;
+        let mut params = params("portolan-server", names, Lifetime::LEAF.days, seams)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
 
-    pub(super) fn client(&self, name: &str, groups: &[&str], seams: &Seams) -> Result<CertifiedKey, ConfigError> {
-        let mut params = params(name, &[], LEAF_DAYS, seams)?;
+    /// Makes a certificate for a user in some groups.
+    pub(super) fn client(
+        &self,
+        (name, groups): (&str, &[&str]),
+        lifetime: Lifetime,
+        seams: &Seams,
+    ) -> Result<CertifiedKey, ConfigError> {
+        let mut params = params(name, &[], lifetime.days, seams)?;
         groups.iter().for_each(|group| params.distinguished_name.push(DnType::OrganizationName, *group));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -20,7 +20,7 @@ impl Folder {
         let Some(dir) = data_dir else { return Ok(Self(None)) };
         for path in [dir.to_owned(), dir.join("pki")] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(at(&path))?;
-            check_mode(&path, 0o700)?;
+            check_private(&path)?;
         }
         sync(dir)?;
         Ok(Self(Some(dir.to_owned())))
@@ -124,12 +124,38 @@ fn sync(dir: &Path) -> Result<(), ConfigError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
-/// Refuses a data directory that others may enter. One that is not there will be its owner's alone.
+/// Refuses a data directory that others may enter. One that is not there will be its owner's alone, and an empty one of this user is made
+/// private: nothing in it was open to others.
 ///
 /// # Errors
 /// When it is open to others, and when nothing can be told of it.
 pub fn check_private(data_dir: &Path) -> Result<(), ConfigError> {
-    if data_dir.exists() { check_mode(data_dir, 0o700) } else { Ok(()) }
+    if !data_dir.exists() {
+        return Ok(());
+    }
+    let refused = check_mode(data_dir, PRIVATE);
+    if !matches!(refused, Err(ConfigError::TooOpen { .. })) || !is_own_and_empty(data_dir) {
+        return refused;
+    }
+    fs::set_permissions(data_dir, fs::Permissions::from_mode(PRIVATE)).map_err(at(data_dir))?;
+    tracing::info!(path = %data_dir.display(), "an empty data directory was made private (mode 700)");
+    Ok(())
+}
+
+/// Mode of a directory that only its owner may enter.
+const PRIVATE: u32 = 0o700;
+
+/// Returns true for an empty directory with the owner that a new file in it has, which is the user of this process.
+fn is_own_and_empty(dir: &Path) -> bool {
+    if !fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return false;
+    }
+    let probe = dir.join(".owner");
+    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&probe);
+    let owner = made.and_then(|file| file.metadata()).map(|meta| meta.uid());
+    // What cannot be removed makes the directory one that is not empty.
+    let is_removed = fs::remove_file(&probe).is_ok();
+    is_removed && owner.is_ok_and(|owner| fs::metadata(dir).is_ok_and(|meta| meta.uid() == owner))
 }
 
 fn check_mode(path: &Path, wanted: u32) -> Result<(), ConfigError> {
@@ -138,6 +164,16 @@ fn check_mode(path: &Path, wanted: u32) -> Result<(), ConfigError> {
         0 => Ok(()),
         _ => Err(ConfigError::TooOpen { path: path.to_owned(), mode, wanted }),
     }
+}
+
+/// Refuses a file that others can read.
+pub(super) fn check_private_file(path: &Path) -> Result<(), ConfigError> {
+    check_mode(path, 0o600)
+}
+
+/// Reads a file that the administrator named.
+pub(super) fn read_text(path: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(path).map_err(at(path))
 }
 
 fn at(path: &Path) -> impl FnOnce(std::io::Error) -> ConfigError {

@@ -2,15 +2,15 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::CertifiedKey;
+use super::{CertifiedKey, ec::P256Key};
 
 /// What a kubeconfig says.
 pub struct Kubeconfig<'a> {
     /// URL of the logical cluster.
     pub server: String,
-    /// Name of the context and of its cluster.
+    /// Name of the context and of its cluster: the workspace and the name of the server.
     pub context: &'a str,
-    /// Name of the user entry.
+    /// Name of the user entry, with the name of the server.
     pub user: &'a str,
     /// The server's authority, PEM.
     pub ca: &'a str,
@@ -18,11 +18,12 @@ pub struct Kubeconfig<'a> {
     pub client: &'a CertifiedKey,
 }
 
-/// The file's text.
+/// Writes the file's text. An ECDSA key is written as `EC PRIVATE KEY`, which all clients read.
 pub fn kubeconfig(of: &Kubeconfig<'_>) -> String {
     let Kubeconfig { server, context, user, .. } = of;
+    let key = P256Key::from_pem(&of.client.key).map_or_else(|| of.client.key.clone(), |key| key.sec1_pem());
     let (ca, certificate, key) =
-        (STANDARD.encode(of.ca), STANDARD.encode(&of.client.certificate), STANDARD.encode(&of.client.key));
+        (STANDARD.encode(of.ca), STANDARD.encode(&of.client.certificate), STANDARD.encode(key));
     format!(
         "apiVersion: v1
 kind: Config

@@ -1,12 +1,15 @@
 //! Keys and certificates that the server makes for itself, and the admin's kubeconfig.
 //!
 //! In the data directory: `pki/ca.{crt,key}`, `pki/server.{crt,key}`, `pki/admin.{crt,key}`, `pki/service-accounts.key`,
-//! `pki/continue.key`, and `admin.kubeconfig`. Files are 0600, directories 0700; others' read access stops the start.
+//! `pki/continue.key`, and `admin.kubeconfig`; and, where the administrator has made it, `pki/revoked-certificates`. Files are 0600, directories 0700; others' read access stops the start.
 
 mod certificates;
+pub(crate) mod ec;
 mod files;
 mod kubeconfig;
 mod pem;
+pub(crate) mod revoked;
+mod token_keys;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,10 +19,12 @@ pub use certificates::CertifiedKey;
 pub use files::{check_private, write_secret};
 pub use kubeconfig::{Kubeconfig, kubeconfig};
 pub use pem::{Unusable, certificates, certified};
+pub use token_keys::TokenVerificationKey;
 
 use crate::config::{ApiServerConfig, ConfigError};
-use certificates::Authority;
+use certificates::{Authority, Lifetime};
 use files::Folder;
+use revoked::{CertificateId, RevokedCertificates};
 
 const CONTINUE_KEY_BYTES: usize = 32;
 
@@ -34,6 +39,9 @@ pub struct Pki {
     pub admin: CertifiedKey,
     /// Private key that signs service account tokens: ECDSA P-256, PKCS#8 PEM.
     pub service_accounts: String,
+    /// Further keys that verify such tokens.
+    pub verification_keys: Vec<TokenVerificationKey>,
+    pub(crate) revoked: RevokedCertificates,
     /// Key of the MAC over continue tokens.
     pub continue_key: Vec<u8>,
 }
@@ -47,11 +55,16 @@ impl Pki {
         let folder = Folder::open(config.data_dir.as_deref())?;
         let authority = authority(&folder, &config.seams)?;
         let server = server(&folder, &authority, config)?;
-        let admin = admin(&folder, &authority, config)?;
-        let service_accounts = service_accounts(&folder)?;
+        let revoked = RevokedCertificates::open(config.data_dir.as_ref().map(|dir| dir.join(REVOKED)))?;
+        let admin = admin(&folder, &authority, &revoked, config)?;
+        let own = service_accounts(&folder)?;
+        let named = config.token_signing_key.as_deref().map(token_keys::signing_key).transpose()?;
+        let service_accounts = named.unwrap_or(own);
+        let keys = config.token_keys.iter().map(|path| token_keys::verification_keys(path));
+        let verification_keys = keys.collect::<Result<Vec<_>, _>>()?.concat();
         let continue_key = continue_key(&folder, &config.seams)?;
         let ca = authority.pair.certificate.clone();
-        Ok(Self { ca, authority, server, admin, service_accounts, continue_key })
+        Ok(Self { ca, authority, server, admin, service_accounts, verification_keys, revoked, continue_key })
     }
 
     /// Makes what will soon end anew, as a start would: what the server shows, and in its data directory the certificate of the
@@ -62,9 +75,9 @@ impl Pki {
     pub fn renewed(&self, shown: &CertifiedKey, config: &ApiServerConfig) -> Result<Option<CertifiedKey>, ConfigError> {
         let folder = Folder::open(config.data_dir.as_deref())?;
         if config.data_dir.is_some() {
-            admin(&folder, &self.authority, config)?;
+            admin(&folder, &self.authority, &self.revoked, config)?;
         }
-        if shown.is_valid(&self.authority.pair, &server_names(config), &config.seams) {
+        if shown.is_valid(&self.authority.pair, &server_names(config), Lifetime::LEAF, &config.seams) {
             return Ok(None);
         }
         server(&folder, &self.authority, config).map(Some)
@@ -75,22 +88,30 @@ impl Pki {
     /// # Errors
     /// When it cannot be made.
     pub fn client(&self, user: &str, groups: &[&str], seams: &Seams) -> Result<CertifiedKey, ConfigError> {
-        self.authority.client(user, groups, seams)
+        self.authority.client((user, groups), Lifetime::LEAF, seams)
     }
 
     /// The admin's kubeconfig for a server at `address`.
     pub fn admin_kubeconfig(&self, address: SocketAddr) -> String {
-        admin_kubeconfig(&self.ca, &self.admin, address)
+        admin_kubeconfig((&self.ca, &self.admin), address, None)
     }
 }
 
-fn admin_kubeconfig(ca: &str, admin: &CertifiedKey, address: SocketAddr) -> String {
+/// Denylist of client certificates, in the data directory.
+const REVOKED: &str = "pki/revoked-certificates";
+/// Name of the administrator in certificates and kubeconfigs.
+const ADMIN: &str = "portolan-admin";
+
+/// Writes the kubeconfig with names that tell servers apart: those of several are merged.
+fn admin_kubeconfig((ca, client): (&str, &CertifiedKey), address: SocketAddr, name: Option<&str>) -> String {
+    let address = reachable(address);
+    let name = name.map_or_else(|| address.to_string(), str::to_owned);
     kubeconfig(&Kubeconfig {
-        server: format!("https://{}/clusters/root", reachable(address)),
-        context: "root",
-        user: "portolan-admin",
+        server: format!("https://{address}/clusters/root"),
+        context: &format!("root@{name}"),
+        user: &format!("{ADMIN}@{name}"),
         ca,
-        client: admin,
+        client,
     })
 }
 
@@ -110,18 +131,33 @@ fn authority(folder: &Folder, seams: &Seams) -> Result<Authority, ConfigError> {
 fn server(folder: &Folder, authority: &Authority, config: &ApiServerConfig) -> Result<CertifiedKey, ConfigError> {
     let names = server_names(config);
     match folder.leaf("pki/server")? {
-        Some(pair) if pair.is_valid(&authority.pair, &names, &config.seams) => Ok(pair),
+        Some(pair) if pair.is_valid(&authority.pair, &names, Lifetime::LEAF, &config.seams) => Ok(pair),
         _ => made(folder, "pki/server", authority.server(&names, &config.seams)?),
     }
 }
 
 /// The same of the administrator, and a kubeconfig with it.
-fn admin(folder: &Folder, authority: &Authority, config: &ApiServerConfig) -> Result<CertifiedKey, ConfigError> {
-    let admin = match folder.leaf("pki/admin")? {
-        Some(pair) if pair.is_valid(&authority.pair, &[], &config.seams) => pair,
-        _ => made(folder, "pki/admin", authority.client("portolan-admin", &["system:masters"], &config.seams)?)?,
+fn admin(
+    folder: &Folder,
+    authority: &Authority,
+    revoked: &RevokedCertificates,
+    config: &ApiServerConfig,
+) -> Result<CertifiedKey, ConfigError> {
+    let is_revoked = |pair: &CertifiedKey| {
+        let certificates = certificates(&pair.certificate).unwrap_or_default();
+        certificates.first().and_then(|der| CertificateId::of(der)).is_some_and(|id| revoked.contains(&id))
     };
-    let kubeconfig = admin_kubeconfig(&authority.pair.certificate, &admin, config.bind_address);
+    let is_good =
+        |pair: &CertifiedKey| pair.is_valid(&authority.pair, &[], Lifetime::ADMIN, &config.seams) && !is_revoked(pair);
+    let admin = match folder.leaf("pki/admin")? {
+        Some(pair) if is_good(&pair) => pair,
+        _ => {
+            let made_now = authority.client((ADMIN, &["system:masters"]), Lifetime::ADMIN, &config.seams)?;
+            made(folder, "pki/admin", made_now)?
+        }
+    };
+    let (ca, name) = (&*authority.pair.certificate, config.name.as_deref());
+    let kubeconfig = admin_kubeconfig((ca, &admin), config.bind_address, name);
     // Where nothing is to be written, a start needs no room on the disk; what others can read is replaced.
     if folder.text("admin.kubeconfig").ok().flatten().as_ref() != Some(&kubeconfig) {
         folder.write("admin.kubeconfig", kubeconfig.as_bytes())?;
@@ -215,7 +251,47 @@ mod tests {
             |name: &str| std::fs::metadata(dir.path().join("data").join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("admin.kubeconfig"), mode("pki/ca.key"), mode("pki")), (0o600, 0o600, 0o700));
         let text = std::fs::read_to_string(dir.path().join("data/admin.kubeconfig")).unwrap();
-        assert!(text.contains("current-context: root") && text.contains("https://127.0.0.1:6443/clusters/root"));
+        assert!(text.contains("current-context: root@127.0.0.1:6443\n"), "{text}");
+        assert!(
+            text.contains("https://127.0.0.1:6443/clusters/root\n")
+                && text.contains("- name: portolan-admin@127.0.0.1:6443\n")
+        );
+        let named = ApiServerConfig { name: Some("prod".into()), ..config };
+        Pki::open(&named).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("data/admin.kubeconfig")).unwrap();
+        assert!(
+            text.contains("current-context: root@prod\n") && text.contains("user: portolan-admin@prod\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn kubeconfigs_have_keys_that_clients_of_ec_keys_read() {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        let pki = Pki::open(&ApiServerConfig::in_memory(Seams::system())).unwrap();
+        let text = pki.admin_kubeconfig("127.0.0.1:6443".parse().unwrap());
+        let data = text.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
+        let key = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+        assert!(key.starts_with("-----BEGIN EC PRIVATE KEY-----\n"), "{key}");
+        certified(&pki.admin.certificate, &key).expect("it is the key of the certificate");
+    }
+
+    #[test]
+    fn a_directory_that_is_empty_is_made_private_and_one_with_content_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let open_to_all = || std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        open_to_all();
+        let config = ApiServerConfig::in_directory(data.clone(), Seams::system());
+        check_private(&data).expect("it is empty and ours");
+        assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+        open_to_all();
+        Pki::open(&config).expect("it is empty and ours");
+        assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+        open_to_all();
+        assert!(matches!(check_private(&data), Err(ConfigError::TooOpen { path, .. }) if path == data));
+        assert!(matches!(Pki::open(&config), Err(ConfigError::TooOpen { path, .. }) if path == data));
     }
 
     #[test]
@@ -314,6 +390,35 @@ mod tests {
     }
 
     #[test]
+    fn the_administrators_certificate_is_made_anew_when_it_is_old_lives_too_long_or_is_revoked() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |day: i64| {
+            let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+            let seams = Seams::seeded(u64::try_from(day).unwrap(), start + jiff::SignedDuration::from_hours(day * 24));
+            ApiServerConfig::in_directory(dir.path().join("data"), seams)
+        };
+        let first = Pki::open(&config(0)).unwrap();
+        let folder = Folder::open(config(0).data_dir.as_deref()).unwrap();
+        let admin = |day: i64| Pki::open(&config(day)).unwrap().admin.certificate;
+        assert_eq!(admin(9), first.admin.certificate, "it is young");
+        let second = admin(11);
+        assert_ne!(second, first.admin.certificate, "a start renews it after a third of its life");
+        let long = first.authority.client((ADMIN, &["system:masters"]), Lifetime::LEAF, &config(11).seams).unwrap();
+        folder.write_pair("pki/admin", &long).unwrap();
+        let third = admin(12);
+        assert_ne!(third, long.certificate, "that of an earlier version lives for a year");
+        let der = &certificates(&third).unwrap()[0];
+        let (_, parsed) =
+            <x509_parser::prelude::X509Certificate<'_> as x509_parser::prelude::FromDer<'_, _>>::from_der(der).unwrap();
+        folder.write(REVOKED, format!("serial:{}\n", parsed.raw_serial_as_string()).as_bytes()).unwrap();
+        let fourth = admin(13);
+        assert_ne!(fourth, third, "it is on the denylist");
+        assert_eq!(admin(14), fourth);
+        folder.write(REVOKED, b"nonsense").unwrap();
+        assert!(Pki::open(&config(12)).err().unwrap().to_string().contains("revoked-certificates: line 1"));
+    }
+
+    #[test]
     fn what_soon_ends_is_made_anew_by_a_running_server() {
         let dir = tempfile::tempdir().unwrap();
         let config = |day: i64| {
@@ -324,10 +429,13 @@ mod tests {
         let pki = Pki::open(&config(0)).unwrap();
         let kubeconfig = || std::fs::read_to_string(dir.path().join("data/admin.kubeconfig")).unwrap();
         let before = kubeconfig();
-        assert!(pki.renewed(&pki.server, &config(240)).unwrap().is_none(), "it holds long enough");
+        assert!(pki.renewed(&pki.server, &config(9)).unwrap().is_none(), "it holds long enough");
         assert_eq!(kubeconfig(), before);
+        assert!(pki.renewed(&pki.server, &config(240)).unwrap().is_none(), "it holds long enough");
+        assert_ne!(kubeconfig(), before, "the administrator's holds for a month");
+        let before = kubeconfig();
         let renewed = pki.renewed(&pki.server, &config(250)).unwrap().expect("it would soon end");
-        assert!(renewed.is_valid(&pki.authority.pair, &server_names(&config(250)), &config(480).seams));
+        assert!(renewed.is_valid(&pki.authority.pair, &server_names(&config(250)), Lifetime::LEAF, &config(480).seams));
         assert_ne!(kubeconfig(), before);
         assert!(pki.renewed(&renewed, &config(480)).unwrap().is_none());
         let again = Pki::open(&config(480)).unwrap();

@@ -22,6 +22,7 @@ use crate::{
     ApiServer,
     authn::{Peer, end_of_certificate, user_of_certificate},
     pipeline,
+    pki::revoked::CertificateId,
 };
 
 use super::{connection_limiter::EvictableConnection, plain};
@@ -83,7 +84,11 @@ pub(super) async fn run(
         tracing::debug!("a client certificate names nobody");
         return;
     }
-    let peer = Peer::Connection(user);
+    let id = certificate.and_then(|certificate| CertificateId::of(certificate));
+    let is_revoked = id.as_ref().is_some_and(|id| server.pki.revoked.contains(id));
+    let peer = if is_revoked { Peer::Revoked } else { Peer::Connection(user) };
+    // Who shows one that is revoked already is answered.
+    let (revoked_later, watched) = (id.filter(|_| !is_revoked), server.clone());
     let task_flow = server.admittance.task_flow();
     // It takes no further requests when the server closes, and before that when it sends the client away.
     let leaving = closing.child_token();
@@ -125,11 +130,22 @@ pub(super) async fn run(
         // Boxed, since the compiler does not see through so many layers that it may change threads.
         let ended: BoxFuture<'_, _> =
             Box::pin(until_over(connection, &opened, leaving, |connection| connection.graceful_shutdown()));
-        ended.await.unwrap_or(Ok(()))
+        tokio::select! {
+            ended = ended => ended.unwrap_or(Ok(())),
+            () = until_revoked(&watched, revoked_later.as_ref()) => Ok(()),
+        }
     });
     let ended = ended.await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// Waits until the certificate that a client showed is revoked: what is under way on its connection ends, watches too.
+async fn until_revoked(server: &ApiServer, certificate: Option<&CertificateId>) {
+    match certificate {
+        Some(id) => server.pki.revoked.until_revoked(id).await,
+        None => std::future::pending().await,
     }
 }
 

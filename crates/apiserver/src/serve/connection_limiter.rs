@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
@@ -45,6 +45,8 @@ enum EvictionRank {
 pub(super) struct ConnectionLimiter {
     capacity: usize,
     held: Mutex<HeldSlots>,
+    /// Notified when an evicted connection has ended.
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -54,6 +56,14 @@ struct HeldSlots {
     live: BTreeMap<u64, (IpAddr, EvictableConnection)>,
     /// Evicted connections that have not ended yet.
     ending: usize,
+}
+
+/// Reason why there is no slot.
+enum NoSlot {
+    /// All are taken by connections that must not be evicted.
+    AllInUse,
+    /// Too many evicted connections have not ended yet.
+    Ending,
 }
 
 /// Slot of one connection, given back on drop.
@@ -94,26 +104,43 @@ impl AuthenticatedMark {
 
 impl ConnectionLimiter {
     pub(super) fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self { capacity, held: Mutex::default() })
+        Arc::new(Self { capacity, held: Mutex::default(), ended: Notify::new() })
     }
 
-    /// Takes a slot, and evicts another connection if none is free. Returns `None` if no connection can be evicted, or if too many
-    /// of the evicted ones have not ended yet.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr, connection: EvictableConnection) -> Option<ConnectionSlot> {
+    /// Takes a slot, and evicts another connection if none is free. Waits while too many of the evicted ones have not ended yet, which
+    /// they do almost at once. Returns `None` if no connection can be evicted.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        address: IpAddr,
+        connection: &EvictableConnection,
+    ) -> Option<ConnectionSlot> {
+        loop {
+            // It is woken by what ends from here on.
+            let ended = self.ended.notified();
+            match self.try_take(address, connection) {
+                Ok(slot) => return Some(slot),
+                Err(NoSlot::AllInUse) => return None,
+                Err(NoSlot::Ending) => ended.await,
+            }
+        }
+    }
+
+    fn try_take(self: &Arc<Self>, address: IpAddr, connection: &EvictableConnection) -> Result<ConnectionSlot, NoSlot> {
         let mut held = self.held.lock();
         if held.live.len() >= self.capacity {
             if held.ending >= self.capacity.div_ceil(ENDING_SHARE) {
-                return None;
+                return Err(NoSlot::Ending);
             }
-            let (_, victim) = held.next_victim().and_then(|number| held.live.remove(&number))?;
+            let victim = held.next_victim().and_then(|number| held.live.remove(&number));
+            let (_, victim) = victim.ok_or(NoSlot::AllInUse)?;
             held.ending += 1;
             victim.evicted.cancel();
         }
         let number = held.next;
         held.next += 1;
-        held.live.insert(number, (network(address), connection));
+        held.live.insert(number, (network(address), connection.clone()));
         drop(held);
-        Some(ConnectionSlot { limiter: self.clone(), number })
+        Ok(ConnectionSlot { limiter: self.clone(), number })
     }
 }
 
@@ -139,6 +166,8 @@ impl Drop for ConnectionSlot {
         let mut held = self.limiter.held.lock();
         if held.live.remove(&self.number).is_none() {
             held.ending -= 1;
+            drop(held);
+            self.limiter.ended.notify_waiters();
         }
     }
 }
@@ -168,7 +197,7 @@ mod tests {
 
     fn connect(limiter: &Arc<ConnectionLimiter>, address: &str) -> Connected {
         let connection = EvictableConnection::new();
-        let slot = limiter.take(address.parse().unwrap(), connection.clone());
+        let slot = limiter.try_take(address.parse().unwrap(), &connection).ok();
         Connected { connection, slot }
     }
 
@@ -221,7 +250,11 @@ mod tests {
         let silent: Vec<_> = (0..64).map(|_| connect(&limiter, "10.0.0.1")).collect();
         let accepted = silent.iter().filter(|connected| connected.slot.is_some()).count();
         assert_eq!(accepted, 16 + 16 / ENDING_SHARE);
+        let connection = EvictableConnection::new();
+        let mut waiting = Box::pin(limiter.take("10.0.0.2".parse().unwrap(), &connection));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
         drop(silent);
+        drop(waiting.await.expect("it waits until there is room"));
         let held = limiter.held.lock();
         assert_eq!((held.live.len(), held.ending), (0, 0));
     }

@@ -27,6 +27,8 @@ use tls::{Shown, server_config};
 const DRAIN: Duration = Duration::from_secs(8);
 /// Pause after the system refused a connection, so that a lack of descriptors does not spin.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+/// Time between two looks at the denylist of client certificates.
+const REVOCATIONS: Duration = Duration::from_secs(2);
 /// How often is looked whether a certificate will soon end.
 const RENEWAL: Duration = Duration::from_secs(3600);
 
@@ -39,6 +41,7 @@ impl ApiServer {
         let (tls, shown) = server_config(&self.pki)?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + RENEWAL, RENEWAL);
+        let mut revocations = tokio::time::interval(REVOCATIONS);
         let limits = &self.config.limits;
         let slots = ConnectionLimiter::new(limits.connections);
         let handshakes = ConnectionLimiter::new(limits.handshakes);
@@ -53,6 +56,10 @@ impl ApiServer {
                     self.renew(&shown);
                     continue;
                 }
+                _ = revocations.tick() => {
+                    self.reread_revocations(&shown);
+                    continue;
+                }
             };
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
@@ -63,8 +70,8 @@ impl ApiServer {
                 }
             };
             let opened = EvictableConnection::new();
-            let slot = slots.take(peer.ip(), opened.clone());
-            let Some((slot, handshake)) = slot.zip(handshakes.take(peer.ip(), opened.clone())) else {
+            let slot = slots.take(peer.ip(), &opened).await;
+            let Some((slot, handshake)) = slot.zip(handshakes.take(peer.ip(), &opened).await) else {
                 tracing::debug!(%peer, "too many connections");
                 self.metrics.connections.refused();
                 continue;
@@ -81,6 +88,20 @@ impl ApiServer {
             connections.shutdown().await;
         }
         Ok(())
+    }
+
+    /// Reads the denylist of client certificates again. The administrator's certificate is made anew when it is on it.
+    fn reread_revocations(&self, shown: &Shown) {
+        match self.pki.revoked.reread() {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!("the denylist of client certificates was read again");
+                self.renew(shown);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the denylist of client certificates cannot be used, the one before stays")
+            }
+        }
     }
 
     /// Shows another certificate before the one that is shown ends.

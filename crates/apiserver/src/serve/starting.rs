@@ -50,7 +50,7 @@ pub async fn serve_starting(
             continue;
         };
         let opened = EvictableConnection::new();
-        let Some(slot) = slots.take(peer.ip(), opened.clone()) else { continue };
+        let Some(slot) = slots.take(peer.ip(), &opened).await else { continue };
         let (acceptor, check, done) = (acceptor.clone(), check.clone(), done.clone());
         connections.spawn(async move {
             let evicted = opened.evicted.clone();

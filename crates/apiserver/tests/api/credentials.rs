@@ -133,3 +133,70 @@ async fn strangers_are_told_the_same_of_places_that_are_there_and_that_are_not()
         }
     }
 }
+
+#[tokio::test]
+async fn a_lifetime_beyond_the_longest_is_shortened_with_a_warning() {
+    const DAY: i64 = 24 * 60 * 60;
+    for (longest, asked, given) in
+        [(DAY, 1_000_000_000, DAY), (DAY, DAY, DAY), (DAY, 600, 600), (0, 1_000_000_000, 1_000_000_000)]
+    {
+        let plane = Plane::with(|config| config.token_max = Duration::from_secs(longest.unsigned_abs())).await;
+        let admin = plane.admin();
+        admin.post(ACCOUNTS, json!({"metadata": {"name": "bot"}})).await.expect(201);
+        let request = json!({"spec": {"expirationSeconds": asked}});
+        let answer = admin.post(&format!("{ACCOUNTS}/bot/token"), request).await.expect(201);
+        let warnings: Vec<_> =
+            answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
+        let expected = format!("299 - \"requested expiration of {asked} seconds shortened to {given} seconds\"");
+        assert_eq!(warnings, if asked > given { vec![expected.as_str()] } else { Vec::new() });
+        let made = answer.json();
+        assert_eq!(made["spec"]["expirationSeconds"], given);
+        let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
+        let ends = time(&made["status"]["expirationTimestamp"]) - time(&made["metadata"]["creationTimestamp"]);
+        assert!((given - 1..=given + 1).contains(&ends), "{ends}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_signing_key_logs_nobody_out_while_the_old_one_verifies() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, data) = (portolan_store::memory(), folder.path().join("data"));
+    let config = || portolan_apiserver::ApiServerConfig::in_directory(data.clone(), portolan_types::Seams::system());
+    let old_key = data.join("pki/service-accounts.key");
+    let new_key = folder.path().join("new.key");
+    let first = Plane::on(store.clone(), config()).await;
+    let old = account(&first.admin(), "bot").await;
+    let other =
+        portolan_apiserver::ApiServerConfig::in_directory(folder.path().join("other"), portolan_types::Seams::system());
+    portolan_apiserver::pki::Pki::open(&other).unwrap();
+    std::fs::copy(folder.path().join("other/pki/service-accounts.key"), &new_key).unwrap();
+
+    let is_good = async |plane: &Plane, token: &str| {
+        let review = plane.admin().post(REVIEWS, json!({"spec": {"token": token}})).await.expect(201).json();
+        review["status"]["authenticated"] == true
+    };
+    let token = async |plane: &Plane| {
+        let made = plane.admin().post(&format!("{ACCOUNTS}/bot/token"), json!({"spec": {}})).await.expect(201).json();
+        made["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let keys = async |plane: &Plane| {
+        plane.admin().get("/openid/v1/jwks").await.expect(200).json()["keys"].as_array().unwrap().len()
+    };
+    // Before a server signs with the new key, all have to know it.
+    let mut announced = config();
+    announced.token_keys = vec![new_key.clone()];
+    let announced = Plane::on(store.clone(), announced).await;
+    let mut switched = config();
+    (switched.token_signing_key, switched.token_keys) = (Some(new_key.clone()), vec![old_key]);
+    let switched = Plane::on(store.clone(), switched).await;
+    let new = token(&switched).await;
+    assert_eq!((keys(&first).await, keys(&announced).await, keys(&switched).await), (1, 2, 2));
+    for plane in [&announced, &switched] {
+        assert!(is_good(plane, &old).await && is_good(plane, &new).await);
+    }
+    assert!(is_good(&announced, &token(&announced).await).await, "it signs with the old one");
+    let mut done = config();
+    done.token_signing_key = Some(new_key);
+    let done = Plane::on(store, done).await;
+    assert!(is_good(&done, &new).await && !is_good(&done, &old).await, "the old key is out of use");
+}

@@ -127,9 +127,9 @@ async fn handshakes_that_fail_and_certificates_that_are_shown_are_counted() {
         ["apiserver_tls_handshake_errors_total 0"]
     );
     let certified = "apiserver_client_certificate_expiration_seconds_";
-    // The request that reads it came with a certificate too, which holds for a year.
+    // The request that reads it came with a certificate too, which holds for a month.
     let counted = served.metrics(certified).await;
-    for line in ["bucket{le=\"2592000\"} 0", "bucket{le=\"31104000\"} 0", "bucket{le=\"+Inf\"} 2", "count 2"] {
+    for line in ["bucket{le=\"604800\"} 0", "bucket{le=\"2592000\"} 2", "bucket{le=\"+Inf\"} 2", "count 2"] {
         assert!(counted.contains(&format!("{certified}{line}")), "{line} is not in {counted:?}");
     }
     for begun in ["GET / HTTP/1.1\r\n\r\n", "no TLS at all"] {
@@ -170,6 +170,37 @@ async fn silent_connections_of_one_address_do_not_lock_out_its_other_clients() {
         let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(event.starts_with(b"{\"type\":\"ADDED\""), "{case}: a watch goes on");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_is_revoked_ends_its_connections_and_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = ApiServerConfig::in_directory(folder.path().join("data"), Seams::system());
+    let served = served_from(config).await;
+    let path = format!("/clusters/root{MAPS}");
+    let read = |path: &str| request(served.address, "GET", path, String::new());
+    let mut admin = served.http2(true).await;
+    let watch = admin.send_request(read(&format!("{path}?watch=true"))).await.unwrap();
+    assert_eq!(watch.status(), StatusCode::OK);
+    let before = std::fs::read_to_string(folder.path().join("data/admin.kubeconfig")).unwrap();
+    let der = CertificateDer::from_pem_slice(served.api.pki().admin.certificate.as_bytes()).unwrap();
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+    let line = format!("serial:{} # it has leaked\n", parsed.raw_serial_as_string());
+    std::fs::write(folder.path().join("data/pki/revoked-certificates"), line).unwrap();
+    let rest = tokio::time::timeout(Duration::from_secs(20), watch.into_body().collect()).await;
+    assert!(rest.expect("the watch ends").is_err(), "it is cut");
+    let mut again = served.http2(true).await;
+    for path in [path.as_str(), "/readyz", "/version"] {
+        assert_eq!(again.send_request(read(path)).await.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+    let renewed = async {
+        while std::fs::read_to_string(folder.path().join("data/admin.kubeconfig")).unwrap() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), renewed).await.expect("the administrator gets another one");
+    let mut nobody = served.http2(false).await;
+    assert_eq!(nobody.send_request(read("/readyz")).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -527,22 +558,25 @@ async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
     hands.forward(-DAYS * 86_400);
     let served = served_with(hands.seams()).await;
     let shown = |stream: &TlsStream<TcpStream>| stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
-    let stream = served.connect("h2", true).await;
+    // A client certificate of that day has ended.
+    let stream = served.connect("h2", false).await;
     let before = shown(&stream);
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let live = || request(served.address, "GET", "/livez", String::new());
     // Nor would the connection last for an hour without anything on it.
     let lasting = "/api/v1/namespaces?watch=true&timeoutSeconds=7200";
-    let watch = sender.send_request(request(served.address, "GET", lasting, String::new())).await.unwrap();
+    let mut watch = request(served.address, "GET", lasting, String::new());
+    watch.headers_mut().insert("authorization", "Bearer t-ann".parse().unwrap());
+    let watch = sender.send_request(watch).await.unwrap();
     assert_eq!(watch.status(), StatusCode::OK);
     hands.forward(DAYS * 86_400);
-    assert_eq!(shown(&served.connect("http/1.1", true).await), before, "nobody has looked yet");
+    assert_eq!(shown(&served.connect("http/1.1", false).await), before, "nobody has looked yet");
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(3601)).await;
     tokio::time::resume();
     let renewed = async {
-        while shown(&served.connect("http/1.1", true).await) == before {
+        while shown(&served.connect("http/1.1", false).await) == before {
             tokio::task::yield_now().await;
         }
     };

@@ -51,6 +51,18 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Longest life of a token, within the bounds of kube-apiserver's flag; zero for none.
+pub(super) fn token_max(text: &str) -> Result<Duration, String> {
+    const HOUR: Duration = Duration::from_secs(3600);
+    if text.trim_end_matches(['s', 'm', 'h']) == "0" {
+        return Ok(Duration::ZERO);
+    }
+    match time(text)? {
+        time if (HOUR..=Duration::from_secs(1 << 32)).contains(&time) => Ok(time),
+        _ => Err("it must be between 1 hour and 2^32 seconds".into()),
+    }
+}
+
 /// A share of requests. As kube-apiserver has it: more would cost more connections than it spreads.
 pub(super) fn goaway_chance(text: &str) -> Result<f64, String> {
     let chance: f64 = text.parse().map_err(|_| "it is no number from 0 to 0.02".to_owned())?;
@@ -58,6 +70,17 @@ pub(super) fn goaway_chance(text: &str) -> Result<f64, String> {
         true => Ok(chance),
         false if chance.is_nan() => Err("it is no number from 0 to 0.02".into()),
         false => Err("it can not be less than 0 or greater than 0.02".into()),
+    }
+}
+
+/// A name of a server in kubeconfigs: letters, digits and `.`, `-`, `_`, `:`.
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
+    match (1..=DNS_NAME).contains(&text.len()) && text.bytes().all(is_fine) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err(format!("it is no name of at most {DNS_NAME} letters, digits, '.', '-', '_' and ':', such as prod-eu"))
+        }
     }
 }
 
@@ -117,6 +140,27 @@ mod tests {
         }
         assert!(time("soon").unwrap_err().contains("5m or 1h30m") && time("0").unwrap_err().contains("a second"));
         assert_eq!(time(super::super::server::HISTORY_TIME), Ok(HISTORY.time), "what is told is the default");
+    }
+
+    #[test]
+    fn names_of_servers_can_stand_in_names_of_contexts() {
+        for fine in ["prod", "prod-eu.example.com", "127.0.0.1:6443", "a_b"] {
+            assert_eq!(server_name(fine).as_deref(), Ok(fine));
+        }
+        for wrong in ["", "a b", "a@b", "a/b", "é", &"a".repeat(254)] {
+            assert!(server_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tokens_live_for_an_hour_at_least() {
+        for (text, seconds) in
+            [("24h", Some(86_400)), ("3600", Some(3600)), ("0", Some(0)), ("0s", Some(0)), ("59m", None), ("x", None)]
+        {
+            assert_eq!(token_max(text).ok().map(|time| time.as_secs()), seconds, "{text}");
+        }
+        let default = token_max(super::super::server::TOKEN_MAX_TIME);
+        assert_eq!(default, Ok(portolan_apiserver::config::TOKEN_MAX), "what is told is the default");
     }
 
     #[test]

@@ -1,0 +1,218 @@
+//! Denylist of client certificates: one that has leaked is refused although the authority signed it.
+//!
+//! A line of the file names a certificate by its serial number (`serial:0f:3a…`, hexadecimal, with or without colons) or by its public key
+//! (`sha256:…`, of the SubjectPublicKeyInfo). The file may be missing; `#` begins a comment.
+
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::config::ConfigError;
+
+/// Largest file, in bytes: some ten thousand certificates.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// Names by which a certificate can be denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CertificateId {
+    /// Without leading zeros.
+    serial: Vec<u8>,
+    /// SHA-256 of the SubjectPublicKeyInfo.
+    key: [u8; 32],
+}
+
+impl CertificateId {
+    /// Reads a certificate in DER; `None` when it is none.
+    pub(crate) fn of(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let key = Sha256::digest(certificate.public_key().raw).into();
+        Some(Self { serial: stripped(certificate.raw_serial()), key })
+    }
+}
+
+/// Denied serial numbers and keys.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Denylist {
+    serials: HashSet<Vec<u8>>,
+    keys: HashSet<[u8; 32]>,
+}
+
+impl Denylist {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut list = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let entry = line.split('#').next().unwrap_or_default().trim();
+            let wrong = || {
+                format!(
+                    "line {} is neither serial:<hexadecimal> nor sha256:<64 hexadecimal digits>, the hash of a public key",
+                    number + 1
+                )
+            };
+            match entry.split_once(':') {
+                None if entry.is_empty() => {}
+                Some(("serial", digits)) => {
+                    list.serials.insert(stripped(&hex(digits).ok_or_else(wrong)?));
+                }
+                Some(("sha256", digits)) => {
+                    let key = hex(digits).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?;
+                    list.keys.insert(key);
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(list)
+    }
+
+    fn denies(&self, id: &CertificateId) -> bool {
+        self.serials.contains(&id.serial) || self.keys.contains(&id.key)
+    }
+}
+
+fn stripped(serial: &[u8]) -> Vec<u8> {
+    serial.iter().copied().skip_while(|byte| *byte == 0).collect()
+}
+
+/// Reads hexadecimal digits, between which colons may stand; an odd number of them lacks a leading zero.
+fn hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.trim().chars().filter(|c| *c != ':').map(|c| nibble(c)).collect();
+    let mut digits = digits.filter(|digits| !digits.is_empty())?;
+    if digits.len() % 2 == 1 {
+        digits.insert(0, 0);
+    }
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+fn nibble(digit: char) -> Option<u8> {
+    digit.to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+/// State of the file when it was read; `None` when there is none.
+type Stamp = Option<(SystemTime, u64)>;
+
+/// Denylist file, reread while the server runs.
+pub(crate) struct RevokedCertificates {
+    path: Option<PathBuf>,
+    read: Mutex<Stamp>,
+    list: watch::Sender<Arc<Denylist>>,
+}
+
+impl RevokedCertificates {
+    /// Reads the file, which may be missing.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line of it is wrong: then a certificate that was to be denied would be accepted.
+    pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, ConfigError> {
+        let (stamp, list) = path.as_deref().map_or(Ok(Default::default()), read)?;
+        Ok(Self { path, read: Mutex::new(stamp), list: watch::Sender::new(Arc::new(list)) })
+    }
+
+    /// Reads the file again if it has changed. Returns true when the list has.
+    ///
+    /// # Errors
+    /// As [`Self::open`], once for each state of the file; the list stays.
+    pub(crate) fn reread(&self) -> Result<bool, ConfigError> {
+        let Some(path) = self.path.as_deref() else { return Ok(false) };
+        let stamp = stamp(path)?;
+        if std::mem::replace(&mut *self.read.lock(), stamp) == stamp {
+            return Ok(false);
+        }
+        let list = Arc::new(read(path)?.1);
+        Ok(self.list.send_if_modified(|known| {
+            *known != list && {
+                *known = list;
+                true
+            }
+        }))
+    }
+
+    /// Returns true for a certificate that is denied now.
+    pub(crate) fn contains(&self, id: &CertificateId) -> bool {
+        self.list.borrow().denies(id)
+    }
+
+    /// Waits until a certificate is denied.
+    pub(crate) async fn until_revoked(&self, id: &CertificateId) {
+        let mut list = self.list.subscribe();
+        // The sender lives as long as `self`.
+        let _ = list.wait_for(|list| list.denies(id)).await;
+    }
+}
+
+fn stamp(path: &Path) -> Result<Stamp, ConfigError> {
+    match fs::metadata(path).and_then(|meta| Ok((meta.modified()?, meta.len()))) {
+        Ok(stamp) => Ok(Some(stamp)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ConfigError::File { path: path.to_owned(), source }),
+    }
+}
+
+fn read(path: &Path) -> Result<(Stamp, Denylist), ConfigError> {
+    let stamp = stamp(path)?;
+    let wrong = |what: String| ConfigError::Content { path: path.to_owned(), what };
+    match stamp {
+        None => Ok((None, Denylist::default())),
+        Some((_, bytes)) if bytes > MAX_BYTES => Err(wrong(format!("has more than {MAX_BYTES} bytes"))),
+        Some(_) => {
+            let text =
+                fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+            Ok((stamp, Denylist::parse(&text).map_err(wrong)?))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(serial: &[u8]) -> CertificateId {
+        CertificateId { serial: stripped(serial), key: [7; 32] }
+    }
+
+    #[test]
+    fn certificates_are_denied_by_serial_or_public_key() {
+        let key = "07".repeat(32);
+        for (text, is_denied) in [
+            ("", false),
+            ("# serial:0a0b\n", false),
+            ("serial:0A0B", true),
+            ("serial:a:0b # of ann", true),
+            ("serial: 00:0a:0b", true),
+            ("serial:0a0c", false),
+            (&*format!("sha256:{key}"), true),
+            ("sha256:0000000000000000000000000000000000000000000000000000000000000000", false),
+        ] {
+            assert_eq!(Denylist::parse(text).unwrap().denies(&id(&[0, 10, 11])), is_denied, "{text}");
+        }
+        for wrong in ["0a0b", "serial:", "serial:xy", "sha256:07", "md5:00"] {
+            let why = Denylist::parse(&format!("\n{wrong}")).unwrap_err();
+            assert!(why.starts_with("line 2 is neither"), "{wrong}: {why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_is_reread_and_one_that_is_wrong_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revoked-certificates");
+        let revoked = RevokedCertificates::open(Some(path.clone())).unwrap();
+        assert!(!revoked.reread().unwrap() && !revoked.contains(&id(&[1])));
+        fs::write(&path, "serial:01\n").unwrap();
+        assert!(revoked.reread().unwrap() && revoked.contains(&id(&[1])));
+        revoked.until_revoked(&id(&[1])).await;
+        assert!(!revoked.reread().unwrap(), "it has not changed");
+        fs::write(&path, "serial:01\nnonsense\n").unwrap();
+        assert!(revoked.reread().unwrap_err().to_string().contains("line 2"));
+        assert!(revoked.contains(&id(&[1])) && !revoked.reread().unwrap(), "it is told once");
+        assert!(RevokedCertificates::open(Some(path.clone())).is_err(), "a start is refused");
+        fs::remove_file(&path).unwrap();
+        assert!(revoked.reread().unwrap() && !revoked.contains(&id(&[1])));
+    }
+}
