@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use portolan_placement::{
     Admitted, Demand, DividedTarget, Health, Moves, Overriding, PinOn, References, Role, Step, follow, is_legal,
-    patches_over_budget, shares_of, with_shares_and_overrides,
+    shares_of, with_shares_and_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
@@ -149,7 +149,10 @@ impl Inner {
             return Ok(());
         }
         let inhabited = self.inhabited(cluster, namespace).await?;
-        let place = |stored: StoredObject| self.place_follower(stored, &inhabited, pending.all);
+        let place = |stored: StoredObject| {
+            let in_passing = pending.all && !pending.keys.contains(&stored.key);
+            self.place_follower(stored, &inhabited, in_passing)
+        };
         stream::iter(followers).map(place).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
@@ -288,7 +291,8 @@ impl Inner {
         let unplaced = stored.record.header.placed_on.is_empty();
         let reach = self.reach(key.cluster);
         let selected = self.facts().is_kind_selected(&reach, builtin.group, builtin.kind);
-        if unplaced && !selected && inhabited.anywhere.is_empty() {
+        let is_stale = unplaced && !in_passing && self.shows_copies(key).await?;
+        if unplaced && !selected && inhabited.anywhere.is_empty() && !is_stale {
             return Ok(());
         }
         let object = stored.to_value()?;
@@ -309,11 +313,18 @@ impl Inner {
         let kind = GroupKind { group: builtin.group.into(), kind: builtin.kind.into() };
         let shares = shares_of(&kind, &object, &inhabited.divided);
         let as_written = shares.is_empty() && record.overrides.is_empty() && record.yields.is_empty();
-        if !selected && as_written && (suits || (unplaced && needed.is_empty())) {
+        if !selected && as_written && !is_stale && (suits || (unplaced && needed.is_empty())) {
             return Ok(());
         }
         let Some(gathered) = self.gather(key, object, stored.revision).await? else { return Ok(()) };
         self.step_follower(gathered, stays_at, Wanted { needed, shares }).await
+    }
+
+    /// Returns true when the `Placement` of an object shows copies.
+    async fn shows_copies(&self, of: &ObjectKey) -> Result<bool, StoreError> {
+        let placement = self.objects.get_value(&placement_key(of)).await?;
+        let copies = placement.as_ref().and_then(|(placement, _)| placement.pointer("/status/clusters"));
+        Ok(copies.and_then(Value::as_array).is_some_and(|copies| !copies.is_empty()))
     }
 
     async fn step_follower(
@@ -341,7 +352,7 @@ impl Inner {
             let clusters = facts.clusters(&gathered.reach, &*self.rights, &step.record);
             let by = Overriding { workload: &gathered.workload, policies: &policies, clusters: &clusters };
             let step = with_shares_and_overrides(step, &shares, &by);
-            if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
+            if facts.note_overruns(&gathered, &policies, &step.record) {
                 self.matched_changed.notify_one();
             }
             step

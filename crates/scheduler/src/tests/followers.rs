@@ -90,7 +90,10 @@ async fn content_leaves_once_nothing_names_it_although_the_namespace_runs_there(
     assert_eq!(words(world.get(&old).await.as_ref()), "east", "a rollback needs it");
     world.remove(&set).await;
     world.placed(&old, "east-").await;
+    world.confirm_gone(&old).await;
     world.settle().await;
+    let placement = world.placement(&old).await.unwrap();
+    assert_eq!(placement["status"]["clusters"], Value::Null, "its Placement shows no copy any more");
     assert_eq!(words(world.get(&shop("configmaps/shop/new")).await.as_ref()), "east");
 }
 
