@@ -18,9 +18,9 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
 };
-use portolan_store::{Change, Event, Expect, RangePage, RangeRequest, RangeScope, StoredObject, Transaction};
+use portolan_store::{Change, Event, RangePage, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{
-    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, note::Note, object, placement::PlacementRecord,
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, note::Note, object, placement::PlacementRecord,
     work::WorkKey,
 };
 use serde_json::Value;

@@ -2,7 +2,8 @@ use portolan_machinery::{
     custom::Definition,
     kinds::{BuiltinKinds, KindTable, Kinds, Surface},
 };
-use portolan_types::{GroupVersionKind, LogicalClusterId, Scope, Seams, Status};
+use portolan_store::{Expect, Transaction};
+use portolan_types::{GroupVersionKind, LogicalClusterId, Record, Scope, Seams, Status};
 use serde_json::json;
 
 use super::*;
