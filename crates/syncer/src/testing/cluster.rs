@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::connector::{ConnectError, Connector};
 
 /// (root, plural, kind, namespaced)
-const RESOURCES: [(&str, &str, &str, bool); 13] = [
+const RESOURCES: [(&str, &str, &str, bool); 14] = [
     ("api/v1", "namespaces", "Namespace", false),
     ("api/v1", "nodes", "Node", false),
     ("api/v1", "configmaps", "ConfigMap", true),
@@ -30,6 +30,7 @@ const RESOURCES: [(&str, &str, &str, bool); 13] = [
     ("apis/discovery.k8s.io/v1", "endpointslices", "EndpointSlice", true),
     ("apis/apps/v1", "deployments", "Deployment", true),
     ("apis/apps/v1", "replicasets", "ReplicaSet", true),
+    ("apis/apps/v1", "statefulsets", "StatefulSet", true),
     ("apis/batch/v1", "jobs", "Job", true),
     ("apis/autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true),
 ];

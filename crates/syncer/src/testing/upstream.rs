@@ -41,6 +41,7 @@ struct Inner {
     newest_syncer: u64,
     others: BTreeSet<Uid>,
     times_asked: usize,
+    refused: Option<&'static str>,
 }
 
 impl MemoryUpstream {
@@ -151,6 +152,11 @@ impl MemoryUpstream {
     /// Snapshots are empty from now on, or not; single reads still tell the truth.
     pub fn set_empty(&self, is_empty: bool) {
         self.inner().is_empty = is_empty;
+    }
+
+    /// What is shown of this resource is not taken from now on.
+    pub fn refuse_projections_of(&self, resource: &'static str) {
+        self.inner().refused = Some(resource);
     }
 
     /// There is another physical cluster, too.
@@ -265,7 +271,9 @@ impl MemoryUpstream {
 
     fn take_projection(&self, projection: Projection) -> Result<(), UpstreamError> {
         let mut inner = self.check()?;
-        for (key, put) in projection.put {
+        let refused = inner.refused;
+        let is_taken = |key: &ObjectKey| refused.is_none_or(|refused| *refused != *key.resource.resource);
+        for (key, put) in projection.put.into_iter().filter(|(key, _)| is_taken(key)) {
             let existing = inner.objects.get(&key).map(|found| found.object.clone());
             let Some(mut object) = project::merge_put(existing.as_ref(), put) else { continue };
             if object::uid(&object).is_none() {

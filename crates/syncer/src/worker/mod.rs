@@ -13,6 +13,7 @@ mod events;
 mod failures;
 mod forward;
 mod health;
+mod left_claims;
 mod limits;
 mod mirror;
 mod namespace_labels;

@@ -17,6 +17,8 @@ use crate::{
     transform::list_replacement,
 };
 
+/// When to look again at claims in the way of a StatefulSet.
+const LEFT_CLAIMS_CHECK: Duration = Duration::from_secs(30);
 /// When to look at a deleted copy again, should its tombstone not come.
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(10);
 
@@ -38,6 +40,12 @@ impl Worker {
         // It would take on claims of before, and what is in their volumes.
         if &*view.key.resource.resource == "statefulsets" && self.owes_claims(&view.place.namespace).await? {
             return Err(SyncError::ClaimsOwed);
+        }
+        if &*view.key.resource.resource == "statefulsets"
+            && let Some(refusal) = self.refuse_left_claims(view, upstream).await?
+        {
+            self.report_refusal(upstream, &refusal).await?;
+            return Ok(Step::Finished(Outcome::CheckAgainIn(LEFT_CLAIMS_CHECK)));
         }
         portolan_types::failpoint!("syncer/create-planned");
         match view.session.api.create(&served.path(view.place.namespace(), None), &body).await {

@@ -226,6 +226,7 @@ fn spawn(config: &SyncerConfig, upstream: &Arc<MemoryUpstream>, switch: &Arc<Swi
 fn kind_of(resource: &str) -> GroupVersionKind {
     match resource {
         "deployments" => GroupVersionKind::new("apps", "v1", "Deployment"),
+        "statefulsets" => GroupVersionKind::new("apps", "v1", "StatefulSet"),
         "replicasets" => GroupVersionKind::new("apps", "v1", "ReplicaSet"),
         "jobs" => GroupVersionKind::new("batch", "v1", "Job"),
         "pods" => GroupVersionKind::new("", "v1", "Pod"),

@@ -1,0 +1,97 @@
+//! Claims that an earlier StatefulSet has left and nothing upstream accounts for: a new one of its name would mount their data.
+
+use portolan_types::{GroupResource, ObjectKey, object, placement::Source, upstream::UpstreamObject};
+use serde_json::Value;
+
+use super::{SyncError, Worker, copies::View};
+use crate::{project, rules::Refusal};
+
+/// Most claims that are named.
+const MAX_NAMED: usize = 5;
+
+/// Whether a StatefulSet gives this name to a claim: `<template>-<set>-<ordinal>`.
+fn is_claim_of(set: &Value, name: &str) -> bool {
+    let templates = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+    templates.into_iter().flatten().any(|template| {
+        let prefix = format!("{}-{}-", object::name(template), object::name(set));
+        name.strip_prefix(&prefix).is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+    })
+}
+
+impl Worker {
+    /// Refuses a StatefulSet that would take on claims which nothing upstream accounts for.
+    pub(super) async fn refuse_left_claims(
+        &self,
+        view: &View<'_>,
+        upstream: &UpstreamObject,
+    ) -> Result<Option<Refusal>, SyncError> {
+        let Some(namespace) = view.key.namespace() else { return Ok(None) };
+        let resource = GroupResource::new("", "persistentvolumeclaims");
+        if view.session.served(&resource).is_some() && !view.session.mirror.is_synced(&resource) {
+            return Err(SyncError::NotSynced(resource.to_string()));
+        }
+        let mut left = Vec::new();
+        for claim in view.session.mirror.all(&resource, view.place.namespace()) {
+            let name = object::name(&claim.object);
+            if !is_claim_of(&upstream.object, name) || !project::is_made_below(&claim.object, &self.config.uid) {
+                continue;
+            }
+            let Ok(parsed) = name.parse() else { continue };
+            let key = ObjectKey::namespaced(view.key.cluster, resource.clone(), namespace.clone(), parsed);
+            let shown = self.upstream.get(&key).await?;
+            let source = shown.and_then(|shown| Source::on(&shown.object, &self.config.uid));
+            if source.is_none_or(|source| source.uid != claim.uid()) {
+                left.push(name.to_owned());
+            }
+        }
+        left.sort_unstable();
+        Ok((!left.is_empty()).then(|| {
+            let named = left[..left.len().min(MAX_NAMED)].join(", ");
+            Refusal::conflict(format!(
+                "an earlier StatefulSet has left {} claims there that nothing here accounts for ({named}): with their data it would \
+                 start where that one ended; delete them on the physical cluster, or give this one another name",
+                left.len()
+            ))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use portolan_types::{annotations, placement::Phase, upstream::CopyState};
+    use serde_json::json;
+
+    use crate::testing::{FakeCluster, suite::Stage};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stateful_set_does_not_take_on_claims_that_nothing_accounts_for() {
+        let cluster = FakeCluster::default();
+        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        stage.place("configmaps", "a", json!({"metadata": {}, "data": {"a": "1"}}), Phase::Active);
+        stage.until("the namespace is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        let labels = json!({(annotations::DOWN_CLUSTER): stage.key("pods", "a").cluster.to_string()});
+        let claim = |name: &str| json!({"metadata": {"name": name, "namespace": stage.namespace(), "labels": labels}, "spec": {}});
+        let left = cluster.put("persistentvolumeclaims", claim("data-db-0"));
+        cluster.put("persistentvolumeclaims", claim("data-other-0"));
+        // As the server refuses what was not made from anything placed there.
+        stage.upstream.refuse_projections_of("persistentvolumeclaims");
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        let template =
+            json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "db", "image": "i"}]}});
+        let set = json!({"metadata": {}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "db"}}, "template": template,
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
+        let key = stage.place("statefulsets", "db", set, Phase::Active);
+        let told = async |s: &Stage| {
+            matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message, .. })
+            if reason == "Conflict" && message.contains("1 claims") && message.contains("data-db-0"))
+        };
+        stage.until("it is told", told).await.unwrap();
+        assert_eq!(cluster.all("statefulsets").len(), 0);
+        cluster.remove("persistentvolumeclaims", &left);
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert_eq!(cluster.all("statefulsets").len(), 1, "once they are gone, it is made");
+        stage.handle.stop().await;
+    }
+}
