@@ -20,6 +20,8 @@ use crate::{
 
 /// Most levels of logical clusters that a change is added to: more than a path can have.
 const MAX_LEVELS: usize = 4096;
+/// On a disk that is nearly full, a workspace in root that stores more than one of so many parts of all does not grow.
+const SHARES: u64 = 4;
 /// Bytes of an entry.
 const ENTRY: usize = 41;
 
@@ -188,6 +190,11 @@ impl Plan<'_> {
         for (account, held) in txn.accounts.iter().zip(held).filter(|_| is_bounded) {
             if let (Some(held), Some(wanted)) = (held, draft.entry(account.cluster)?) {
                 account.check(held.total, wanted.total)?;
+                let is_growth = wanted.total.bytes > held.total.bytes;
+                if draft.plan.is_tight && is_growth && account.parent == Some(LogicalClusterId::ROOT) {
+                    let all = draft.entry(LogicalClusterId::ROOT)?.unwrap_or_default().total.bytes;
+                    account.check_share(held.total.bytes, all)?;
+                }
             }
         }
         Ok(draft.entries)
@@ -257,6 +264,15 @@ impl Usage {
 
 impl Account {
     /// # Errors
+    /// `OverLimit` when it stores more than its share of all that is stored, on a disk that is nearly full.
+    fn check_share(&self, held: u64, all: u64) -> Result<(), StoreError> {
+        match held > all / SHARES {
+            true => Err(StoreError::OverLimit { cluster: self.cluster, excess: Excess::Share { held, all } }),
+            false => Ok(()),
+        }
+    }
+
+    /// # Errors
     /// `OverLimit` when it grows beyond its limits.
     pub(crate) fn check(&self, held: Usage, wanted: Usage) -> Result<(), StoreError> {
         let excess = if wanted.objects > held.objects && wanted.objects > self.most.objects {
@@ -310,6 +326,46 @@ mod tests {
             let usage = |(objects, bytes)| Usage { objects, bytes };
             assert_eq!(account.check(usage(held), usage(wanted)).is_ok(), accepted, "{case}");
         }
+    }
+
+    struct Disk(u64);
+
+    impl crate::room::Disk for Disk {
+        fn free(&self) -> std::io::Result<u64> {
+            Ok(self.0)
+        }
+
+        fn taken(&self) -> std::io::Result<u64> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_disk_is_for_those_who_store_little() {
+        let kv = Shared(Arc::new(MemoryKv::default()));
+        let mut core = Core::on(kv);
+        let (boats, unlimited) = (GroupResource::new("example.org", "boats"), u64::MAX);
+        let write = |core: &Core, number: u64, name: &str, size: usize| {
+            let at = LogicalClusterId::new(number);
+            let key = ObjectKey::cluster_scoped(at, boats.clone(), name.parse().unwrap());
+            let record = Record::of(&json!({"metadata": {}, "data": "x".repeat(size)}));
+            let txn = Transaction::one(key, Expect::Anything, Some(record));
+            let most = Usage { objects: unlimited, bytes: unlimited };
+            let accounts = vec![Account { cluster: at, parent: Some(LogicalClusterId::ROOT), most }];
+            let txn = PreparedTransaction::new(Transaction { accounts, ..txn }).unwrap();
+            let done = core.admit(Purpose::Any).unwrap().commit(|plan| (vec![plan.transaction(txn)], ()));
+            done.unwrap().0.pop().unwrap().map(drop)
+        };
+        write(&core, 7, "large", 10_000).unwrap();
+        write(&core, 8, "small", 100).unwrap();
+        const RESERVE: u64 = 1 << 20;
+        core.room = crate::room::Room::on(Disk(2 * RESERVE - 1), RESERVE);
+        let refused = write(&core, 7, "more", 10);
+        assert!(matches!(refused, Err(StoreError::OverLimit { excess: Excess::Share { .. }, .. })), "{refused:?}");
+        write(&core, 7, "large", 9_000).unwrap();
+        write(&core, 8, "more", 100).unwrap();
+        core.room = crate::room::Room::on(Disk(2 * RESERVE), RESERVE);
+        write(&core, 7, "more", 10).unwrap();
     }
 
     #[test]

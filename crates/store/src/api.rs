@@ -88,6 +88,13 @@ pub enum Excess {
         /// What there may be.
         most: u64,
     },
+    /// Bytes of a disk that is nearly full: what is left is for those who store less.
+    Share {
+        /// What there is.
+        held: u64,
+        /// What all store together.
+        all: u64,
+    },
 }
 
 /// Writes that happen all or not at all.

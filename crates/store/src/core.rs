@@ -214,6 +214,7 @@ impl Admitted<'_> {
             .view(|view| {
                 let mut batch = Plan::new(view, &core.resources)?;
                 core.check_marks(batch.before)?;
+                batch.is_tight = core.room.is_tight();
                 let (answers, more) = plan(&mut batch);
                 Ok::<_, StoreError>((batch.finish(), answers, more))
             })

@@ -106,6 +106,8 @@ pub(crate) struct Plan<'a> {
     /// Bytes of all values that were put.
     bytes: u64,
     pub(super) accounts: BatchAccounts,
+    /// What is left of the disk is for those who store little.
+    pub(crate) is_tight: bool,
 }
 
 /// A batch that is ready to be committed.
@@ -219,6 +221,7 @@ impl<'a> Plan<'a> {
             replaced: 0,
             bytes: 0,
             accounts: BatchAccounts::default(),
+            is_tight: false,
         })
     }
 

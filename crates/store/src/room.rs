@@ -221,6 +221,12 @@ impl Room {
         }
     }
 
+    /// Returns true while so little is left that it is for those who store little: as much again as the reserve.
+    pub(crate) fn is_tight(&self) -> bool {
+        let kept = self.kept(Purpose::Any);
+        self.disk.free().is_ok_and(|free| free < kept.saturating_mul(2))
+    }
+
     /// Bytes of the disk that are not for writes of a purpose.
     fn kept(&self, purpose: Purpose) -> u64 {
         let is_within = self.within.load(Ordering::Relaxed) > 0;

@@ -41,6 +41,10 @@ pub(crate) fn over_limit(api: &ApiServer, key: &ObjectKey, cluster: LogicalClust
         Excess::Bytes { held, wanted, most } => format!(
             "workspace {path:?} may store {most} bytes with all workspaces below it ({MAX_BYTES}), stores {held}, and would store {wanted}"
         ),
+        Excess::Share { held, all } => format!(
+            "the disk is nearly full, and workspace {path:?} stores {held} of the {all} bytes on it with all workspaces below it: what is \
+             left is for others"
+        ),
     };
     Status::forbidden(&key.resource, &key.name, why)
 }
