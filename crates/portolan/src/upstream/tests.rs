@@ -162,13 +162,13 @@ async fn what_an_earlier_stay_reported_does_not_count_for_a_copy_that_comes_back
     world
         .write(&at, &workload("Deployment", vec![copy("east", leaving, None, 1), copy("west", active, None, 2)]))
         .await;
-    world.report(&at, "east", 1, json!({"readyReplicas": 2})).await;
-    world.report(&at, "west", 2, json!({"readyReplicas": 2})).await;
+    world.report(&at, "east", 1, json!({"readyReplicas": 2, "availableReplicas": 2})).await;
+    world.report(&at, "west", 2, json!({"readyReplicas": 2, "availableReplicas": 2})).await;
     let mut object = world.get(&at).await.unwrap();
     let back = vec![copy("east", active, None, 3), copy("west", active, None, 2)];
     PlacementRecord { clusters: back, ..PlacementRecord::default() }.write_to(&mut object);
     world.write(&at, &object).await;
-    world.report(&at, "west", 2, json!({"readyReplicas": 1})).await;
+    world.report(&at, "west", 2, json!({"readyReplicas": 1, "availableReplicas": 1})).await;
     let states = world.get(&kept("owner")).await.unwrap();
     let east = states["copies"].as_array().unwrap().iter().find(|copy| copy["name"] == "east").unwrap().clone();
     assert_eq!((&east["epoch"], &east["status"]), (&json!(3), &Value::Null), "it has yet to report");
@@ -232,7 +232,7 @@ async fn a_replica_set_that_ends_on_one_physical_cluster_counts_no_more_there() 
     let at = key("replicasets.apps", "web");
     let shares = ["east", "west"].map(|name| copy(name, Phase::Projected, Some(2), 0)).to_vec();
     world.write(&at, &workload("ReplicaSet", shares)).await;
-    let full = json!({"replicas": 2, "readyReplicas": 2});
+    let full = json!({"replicas": 2, "readyReplicas": 2, "availableReplicas": 2});
     world.report(&at, "east", 0, full.clone()).await;
     world.report(&at, "west", 0, full).await;
     let gone = || Projection { gone: vec![at.clone()], ..Projection::default() };
@@ -256,7 +256,7 @@ async fn what_a_copy_reports_is_shown_for_its_physical_cluster_not_for_one_of_it
     let shown = |of: &str, phase: &str| json!({"name": "east", "uid": of, "phase": phase, "ready": 0});
     let status = json!({"clusters": [shown("old", "Leaving"), shown("new", "Active")]});
     world.write(&placement, &json!({"metadata": {"name": "deployments.apps-web"}, "status": status})).await;
-    world.report(&at, "old", 1, json!({"readyReplicas": 2})).await;
+    world.report(&at, "old", 1, json!({"readyReplicas": 2, "availableReplicas": 2})).await;
     let ready = world.get(&placement).await.unwrap()["status"]["clusters"].clone();
     let of = |uid: &str| ready.as_array().unwrap().iter().find(|c| c["uid"] == *uid).unwrap()["ready"].clone();
     assert_eq!((of("old"), of("new")), (json!(2), json!(0)));
@@ -498,7 +498,7 @@ async fn when_a_physical_cluster_is_gone_for_good_its_copies_count_no_more() {
     let copies = ["east", "west"].map(|name| copy(name, Phase::Active, Some(1), 1)).to_vec();
     world.write(&at, &workload("Deployment", copies)).await;
     for from in ["east", "west"] {
-        world.report(&at, from, 1, json!({"replicas": 1, "readyReplicas": 1})).await;
+        world.report(&at, from, 1, json!({"replicas": 1, "readyReplicas": 1, "availableReplicas": 1})).await;
     }
     assert_eq!(world.get(&at).await.unwrap()["status"]["readyReplicas"], 2);
     for (gone, left, ready) in [("east", vec![copy("west", Phase::Active, Some(2), 1)], 1), ("west", Vec::new(), 0)] {

@@ -122,9 +122,9 @@ pub(super) fn has_replicas(kind: &GroupKind) -> bool {
     matches!((&*kind.group, &*kind.kind), ("apps", "Deployment" | "ReplicaSet" | "StatefulSet"))
 }
 
-/// Whether a copy of such a kind has as many ready replicas as it should.
+/// Returns true when a copy of such a kind has as many available replicas as it should: ready for `minReadySeconds`.
 pub(super) fn is_whole(kind: &GroupKind, wanted: i64, copy: &CopyStatus) -> bool {
-    has_replicas(kind) && copy.count("readyReplicas") >= copy.scaled.or(copy.replicas).unwrap_or(wanted)
+    has_replicas(kind) && copy.count("availableReplicas") >= copy.scaled.or(copy.replicas).unwrap_or(wanted)
 }
 
 /// The status of an object that is nowhere: nothing counts.

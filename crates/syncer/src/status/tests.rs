@@ -300,9 +300,19 @@ fn replicas_follow_the_autoscalers_of_copies_that_are_up_to_date() {
     }
     let kind = kind("Deployment.apps");
     let mut shrunk = share(scaled("east", 2, Some(1)), 4);
-    shrunk.status = json!({"readyReplicas": 1});
+    shrunk.status = json!({"readyReplicas": 1, "availableReplicas": 1});
     shrunk.note_arrival(&kind, &upstream);
     assert!(shrunk.arrived, "it has all that its autoscaler wants");
+}
+
+#[test]
+fn a_copy_arrives_when_it_is_available_and_not_when_it_is_ready() {
+    let (kind, upstream) = (kind("Deployment.apps"), json!({"spec": {"replicas": 3}}));
+    let (mut old, mut new) = (copy("east", 1, rolled(3)), copy("west", 1, rolled(3)));
+    new.status["availableReplicas"] = 0.into();
+    [&mut old, &mut new].into_iter().for_each(|copy| copy.note_arrival(&kind, &upstream));
+    assert!(old.arrived && !new.arrived);
+    assert_eq!(merge(&kind, &upstream, &[old, new])["availableReplicas"], 3, "a move does not show");
 }
 
 #[test]
