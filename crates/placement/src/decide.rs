@@ -138,7 +138,7 @@ impl Decision {
     /// The same when its pods are not let in: nothing comes, and what is there stays as it is.
     #[must_use]
     pub fn refused(self, refusal: Refusal) -> Self {
-        Self { chosen: Vec::new(), outcome: Outcome::Refused(refusal), ..self }
+        Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: Outcome::Refused(refusal), ..self }
     }
 
     /// How many physical clusters were left out, by reason.
@@ -152,6 +152,7 @@ impl Decision {
     pub fn summary(&self) -> String {
         let names: Vec<&str> = self.chosen.iter().map(|c| c.name.as_str()).collect();
         match &self.outcome {
+            Outcome::Placed | Outcome::Partly(_) if self.move_refused => "the move is refused".into(),
             Outcome::Placed => format!("placed on {} {}", names.join(","), self.by),
             Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
             Outcome::Stopped => format!("kept from running {}", self.by),

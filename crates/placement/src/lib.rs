@@ -30,7 +30,7 @@ pub use divide::{Share, divide};
 pub use explain::{ClusterTrace, Explanation, PolicyTrace, Verdict, explain};
 pub use facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact};
 pub use legal::{Grounds, IllegalStep, check_grounds, is_legal};
-pub use overrides::{Overriding, patches_over_budget, with_overrides, with_shares_and_overrides};
+pub use overrides::{Overriding, changes_over_budget, patches_over_budget, with_overrides, with_shares_and_overrides};
 pub use policy::{LeveledPolicy, Policy};
 pub use reason::Reason;
 pub use references::References;

@@ -42,7 +42,7 @@ pub fn with_shares_and_overrides(mut step: Step, shares: &[PlacedOverride], by: 
     if step.cause.is_none() && is_fixed(workload) {
         return step;
     }
-    let about = ordered(workload, policies);
+    let (about, _) = within_bytes(ordered(workload, policies));
     let active = step.record.active().map(|copy| &copy.uid);
     let active: Vec<&ClusterInfo> =
         active.filter_map(|uid| clusters.iter().find(|c| c.info.uid == *uid)).map(|c| &*c.info).collect();
@@ -74,6 +74,31 @@ fn ordered<'a>(workload: &Workload, policies: &'a [LeveledPolicy]) -> Vec<&'a Le
     let mut about: Vec<_> = policies.iter().filter(holds).collect();
     about.sort_by(|a, b| a.level.cmp(&b.level).then_with(|| b.rank().cmp(&a.rank())));
     about
+}
+
+/// Most bytes of what policies change on one object, and leave to its copies: they stand in its record.
+const MAX_CHANGES_BYTES: usize = 64 * 1024;
+
+/// Parts the policies into those whose changes fit on the record of one object, and the others. Root's come first.
+fn within_bytes(about: Vec<&LeveledPolicy>) -> (Vec<&LeveledPolicy>, Vec<&LeveledPolicy>) {
+    let mut left = MAX_CHANGES_BYTES;
+    let mut fits = |policy: &&LeveledPolicy| match left.checked_sub(policy.policy.changes_bytes()) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    let (mut kept, dropped): (Vec<_>, Vec<_>) = about.into_iter().rev().partition(|policy| fits(policy));
+    kept.reverse();
+    (kept, dropped)
+}
+
+/// Policies whose changes of an object are left out, as those of all policies together are too large for its record.
+pub fn changes_over_budget(workload: &Workload, policies: &[LeveledPolicy]) -> Vec<(PolicyRef, String)> {
+    let (_, dropped) = within_bytes(ordered(workload, policies));
+    let why = || format!("what all policies change on it is larger than {MAX_CHANGES_BYTES} bytes together");
+    dropped.into_iter().map(|policy| (policy.reference.clone(), why())).collect()
 }
 
 fn overrides_of(policy: &LeveledPolicy, active: &[&ClusterInfo]) -> Vec<PlacedOverride> {
@@ -215,6 +240,22 @@ mod tests {
         let relabels = [policy(1, "p", json!({"yield": ["spec.replicas"], "overrides": [{"labels": {"a": "b"}}]}))];
         let after = with_overrides(step("east-"), &deployment(1), &relabels, &clusters(&["east"]));
         assert_eq!((after.cause, after.record), (None, record("east-")));
+    }
+
+    #[test]
+    fn what_policies_change_on_one_object_has_a_bound_and_roots_comes_first() {
+        let (facts, workload) = (clusters(&["east"]), deployment(1));
+        let large = |level, name: &str, bytes: usize| {
+            policy(level, name, json!({"overrides": [{"annotations": {"a": "x".repeat(bytes)}}]}))
+        };
+        let policies = [large(0, "own", 40_000), large(1, "small", 1_000), large(3, "root", 40_000)];
+        let after = with_overrides(step("east"), &workload, &policies, &facts);
+        assert_eq!(words(&after), "small>east root>east");
+        let dropped = changes_over_budget(&workload, &policies);
+        assert_eq!(dropped.iter().map(|(policy, _)| &*policy.name).collect::<Vec<_>>(), ["own"]);
+        let yields: Vec<String> = (0..5_000).map(|n| format!("spec.field{n}.of.an.object")).collect();
+        let yielding = [policy(1, "yields", json!({"yield": yields}))];
+        assert_eq!(with_overrides(step("east"), &workload, &yielding, &facts).record.yields, Vec::<String>::new());
     }
 
     #[test]

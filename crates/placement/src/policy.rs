@@ -10,7 +10,7 @@ use portolan_types::{
     },
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{facts::ClusterInfo, workload::Workload};
 
@@ -24,6 +24,7 @@ pub struct Policy {
     weights: Vec<(LabelSelector, u32)>,
     /// One for each of `spec.overrides`.
     overridden: Vec<CompiledClusters>,
+    changes_bytes: usize,
     fault: Option<String>,
 }
 
@@ -73,7 +74,8 @@ impl Policy {
         let weights = weights.map(|w| (labels(&w.selector).unwrap_or_default(), w.weight)).collect();
         let clusters = compile_clusters(&spec.clusters, &mut fault);
         let overridden = spec.overrides.iter().map(|one| compile_clusters(&one.clusters, &mut fault)).collect();
-        Self { resources, clusters, weights, overridden, fault, spec }
+        let changes_bytes = json!([spec.overrides, spec.yields]).to_string().len();
+        Self { resources, clusters, weights, overridden, changes_bytes, fault, spec }
     }
 
     /// Sets a policy aside whose spec cannot be read: it has a fault, and the rest of it that can be read.
@@ -147,6 +149,16 @@ impl Policy {
     /// Returns true when it names further choices.
     pub(crate) fn has_fallback(&self) -> bool {
         !self.clusters.fallback.is_empty()
+    }
+
+    /// Bytes of what it changes on an object, and leaves to the copies.
+    pub(crate) fn changes_bytes(&self) -> usize {
+        self.changes_bytes
+    }
+
+    /// Returns true when it changes anything on objects, or leaves anything to their copies.
+    pub fn changes_copies(&self) -> bool {
+        !(self.spec.overrides.is_empty() && self.spec.yields.is_empty())
     }
 
     /// How many physical clusters it wants.
@@ -294,8 +306,6 @@ impl<'a> Rules<'a> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::fixtures::{constraint, deployment, policy};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan_placement::{
     ClusterFacts, ClusterInfo, Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal,
     Role, Step, Workload, abandons_volumes, check_grounds, contribution, is_made_by_hand, is_managed_elsewhere,
-    patches_over_budget, place, transition, with_overrides,
+    place, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -289,7 +289,7 @@ impl Inner {
         let health = Health { ready: &available, up: &up, drained: &drained, gone: &gathered.gone, epoch };
         let step = transition(workload, record, &decision, &health);
         let step = with_overrides(step, workload, &policies, &clusters);
-        if facts.overruns.note(&gathered.key, patches_over_budget(&gathered.object, &step.record.overrides)) {
+        if facts.note_overruns(gathered, &policies, &step.record) {
             self.matched_changed.notify_one();
         }
         let grounds = Grounds { workload, health: &health, stopped: decision.is_to_end() };

@@ -12,8 +12,8 @@ use tracing::warn;
 
 use crate::{facts::reference, scheduler::Inner};
 
-/// Type of the condition of a policy whose overrides have patches.
-const PATCHES_WITHIN_BUDGET: &str = "PatchesWithinBudget";
+/// Type of the condition of a policy that has overrides, or leaves fields to copies.
+const OVERRIDES_WITHIN_BUDGET: &str = "OverridesWithinBudget";
 
 /// Type of the condition that says whether every part of a policy has an effect.
 const FULLY_EFFECTIVE: &str = "FullyEffective";
@@ -23,9 +23,9 @@ struct Wanted {
     key: ObjectKey,
     matched: u64,
     fault: Option<String>,
-    /// Sentence about objects whose copies its patches would grow beyond their budget.
+    /// Sentence about objects for which its overrides exceed their budget.
     overrun: Option<String>,
-    has_patches: bool,
+    changes_copies: bool,
     /// Sentences about parts of it that have no effect.
     without_effect: Vec<String>,
 }
@@ -66,7 +66,7 @@ impl Inner {
                 matched: facts.usage.matched(&reference),
                 fault: policy.fault().map(str::to_owned),
                 overrun: facts.overruns.message(&reference),
-                has_patches: policy.spec.overrides.iter().any(|one| !one.patch.is_empty()),
+                changes_copies: policy.changes_copies(),
                 without_effect: policy.parts_without_effect(),
             })
         };
@@ -103,9 +103,9 @@ fn status(known: &PlacementPolicyStatus, wanted: &Wanted, generation: i64, now: 
     };
     let reason = if wanted.fault.is_some() { "Invalid" } else { "Accepted" };
     let mut conditions = vec![condition("Accepted", (reason, wanted.fault.as_ref()))];
-    if wanted.has_patches {
-        let reason = if wanted.overrun.is_some() { "PatchBudgetExceeded" } else { "WithinBudget" };
-        conditions.push(condition(PATCHES_WITHIN_BUDGET, (reason, wanted.overrun.as_ref())));
+    if wanted.changes_copies {
+        let reason = if wanted.overrun.is_some() { "BudgetExceeded" } else { "WithinBudget" };
+        conditions.push(condition(OVERRIDES_WITHIN_BUDGET, (reason, wanted.overrun.as_ref())));
     }
     let ineffective = (!wanted.without_effect.is_empty()).then(|| wanted.without_effect.join("; "));
     let reason = if ineffective.is_some() { "PartsWithoutEffect" } else { "AllPartsEffective" };

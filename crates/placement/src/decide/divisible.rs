@@ -19,16 +19,17 @@ enum Sharing {
 }
 
 fn sharing(kind: &GroupKind) -> Sharing {
-    match (&*kind.group, &*kind.kind) {
-        ("apps", "DaemonSet") => Sharing::PerNode,
-        ("apps", "StatefulSet") | ("batch", "Job" | "CronJob") | ("", "Pod") => Sharing::WholeOnOne,
-        _ => Sharing::Replicas,
+    let is_among = |kinds: &[(&str, &str)]| kinds.contains(&(&*kind.group, &*kind.kind));
+    if is_among(&WHOLE_ON_ONE) {
+        return Sharing::WholeOnOne;
     }
+    if is_among(&PER_NODE) { Sharing::PerNode } else { Sharing::Replicas }
 }
 
-/// Workload kinds that are not divided.
-const UNDIVIDED: [(&str, &str); 5] =
-    [("", "Pod"), ("apps", "DaemonSet"), ("apps", "StatefulSet"), ("batch", "CronJob"), ("batch", "Job")];
+/// Kinds that run as a whole.
+const WHOLE_ON_ONE: [(&str, &str); 4] = [("", "Pod"), ("apps", "StatefulSet"), ("batch", "CronJob"), ("batch", "Job")];
+/// Kinds that have a pod per node.
+const PER_NODE: [(&str, &str); 1] = [("apps", "DaemonSet")];
 
 /// By what the deciding policy divides the replicas of the workload; `None` when it does not, or cannot.
 pub(super) fn divides_by(ctx: &Context<'_>) -> Option<DivideBy> {
@@ -71,13 +72,20 @@ impl Policy {
     /// Returns a sentence for each part of it that has no effect on anything that it is about.
     pub fn parts_without_effect(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let named = || UNDIVIDED.iter().filter(|(group, kind)| self.is_about_kind(group, kind));
-        let kinds: Vec<&str> = named().map(|(_, kind)| *kind).collect();
-        if self.divides_by().is_some() && !self.is_constraint() && !kinds.is_empty() {
-            let kinds = kinds.join(", ");
-            found.push(format!(
-                "spec.replicas.mode: Divide has no effect on {kinds}: each runs whole on one physical cluster, a DaemonSet on each"
-            ));
+        let divides = self.divides_by().is_some() && !self.is_constraint();
+        let named = |kinds: &[(&str, &'static str)]| -> Vec<&'static str> {
+            let named = kinds.iter().filter(|(group, kind)| divides && self.is_about_kind(group, kind));
+            named.map(|(_, kind)| *kind).collect()
+        };
+        for (kinds, instead) in [
+            (&WHOLE_ON_ONE[..], "each runs whole on one physical cluster"),
+            (&PER_NODE[..], "it runs on the nodes of each"),
+        ] {
+            let kinds = named(kinds);
+            if !kinds.is_empty() {
+                let kinds = kinds.join(", ");
+                found.push(format!("spec.replicas.mode: Divide has no effect on {kinds}: {instead}"));
+            }
         }
         let spec = &self.spec;
         let fields = [
@@ -154,6 +162,8 @@ mod tests {
         assert_eq!(job.len(), 1);
         assert!(job[0].starts_with("spec.replicas.mode: Divide has no effect on Job: "), "{job:?}");
         let bound = json!({"replicas": {"mode": "Divide"}, "spread": [{"topologyKey": "zone"}], "priority": 3});
+        let any = parts(policy(1, "p", divide));
+        assert_eq!(any.len(), 2, "a policy about every kind is about those, too: {any:?}");
         let expected = "spec.replicas, spec.spread, spec.priority has no effect with enforcement Constraint";
         assert_eq!(parts(constraint(1, "c", about("Job", bound))), [expected]);
     }

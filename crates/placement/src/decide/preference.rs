@@ -45,6 +45,8 @@ impl<'a> Planner<'a> {
         let mut group = fits;
         if let (Some(fits), Some(in_use)) = (fits, in_use)
             && in_use > fits
+            // What follows others keeps no time: it goes where these go.
+            && !self.workload().role.follows()
         {
             // What moves only by explicit wish does not move for this.
             let stays = matches!(self.workload().moves, Moves::Restart | Moves::Stay);

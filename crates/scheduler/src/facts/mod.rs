@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness};
+use portolan_placement::{
+    ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness, changes_over_budget, patches_over_budget,
+};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Uid, object,
     placement::{
@@ -19,9 +21,9 @@ use portolan_types::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{kinds, seams::UseRights};
+use crate::{gather::Gathered, kinds, seams::UseRights};
 
-pub(crate) use overruns::PatchOverruns;
+pub(crate) use overruns::OverrideOverruns;
 pub(crate) use usage::{Amounts, Usage};
 
 /// A physical cluster and where it is registered.
@@ -45,7 +47,7 @@ pub(crate) struct Facts {
     homes: BTreeMap<LogicalClusterId, BTreeSet<Uid>>,
     policies: BTreeMap<LogicalClusterId, BTreeMap<ObjectKey, KnownPolicy>>,
     pub(crate) usage: Usage,
-    pub(crate) overruns: PatchOverruns,
+    pub(crate) overruns: OverrideOverruns,
     /// Physical clusters and policies that are there and cannot be read.
     unreadable: BTreeSet<ObjectKey>,
     /// Custom resources that are watched.
@@ -204,6 +206,20 @@ impl Facts {
             self.policies.remove(&key.cluster);
         }
         removed
+    }
+
+    /// Notes of which policies the overrides of an object exceed their budget. Returns true when that changed.
+    pub(crate) fn note_overruns(
+        &mut self,
+        gathered: &Gathered,
+        policies: &[LeveledPolicy],
+        record: &PlacementRecord,
+    ) -> bool {
+        let mut found = patches_over_budget(&gathered.object, &record.overrides);
+        if !record.clusters.is_empty() {
+            found.extend(changes_over_budget(&gathered.workload, policies));
+        }
+        self.overruns.note(&gathered.key, found)
     }
 
     /// All policies, with their keys.

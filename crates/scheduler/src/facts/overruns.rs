@@ -1,4 +1,4 @@
-//! Objects whose copies the patches of a policy would grow beyond their budget.
+//! Objects for which the overrides of a policy exceed their budget.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ const MAX_OBJECTS: usize = 64;
 
 /// Reasons by policy and object.
 #[derive(Default)]
-pub(crate) struct PatchOverruns(BTreeMap<String, BTreeMap<ObjectKey, String>>);
+pub(crate) struct OverrideOverruns(BTreeMap<String, BTreeMap<ObjectKey, String>>);
 
-impl PatchOverruns {
+impl OverrideOverruns {
     /// Replaces what is known of one object. Returns true when that changed.
     pub(crate) fn note(&mut self, key: &ObjectKey, found: Vec<(PolicyRef, String)>) -> bool {
         if found.is_empty() && self.0.is_empty() {
@@ -46,10 +46,7 @@ impl PatchOverruns {
             others => format!(", and {} others", others - 1),
         };
         let resource = &key.resource.resource;
-        Some(format!(
-            "the patches of overrides exceed their budget for {resource}/{}{namespace}{more}: {why}",
-            key.name
-        ))
+        Some(format!("overrides exceed their budget for {resource}/{}{namespace}{more}: {why}", key.name))
     }
 }
 
@@ -72,11 +69,11 @@ mod tests {
             namespace: None,
             name: "p".into(),
         };
-        let mut overruns = PatchOverruns::default();
+        let mut overruns = OverrideOverruns::default();
         let over = || vec![(policy.clone(), "too much".to_owned())];
         assert!(overruns.note(&key("a"), over()));
         assert!(!overruns.note(&key("a"), over()), "nothing changed");
-        let message = "the patches of overrides exceed their budget for deployments/a in shop: too much";
+        let message = "overrides exceed their budget for deployments/a in shop: too much";
         assert_eq!(overruns.message(&policy).as_deref(), Some(message));
         for at in 0..2 * MAX_OBJECTS {
             overruns.note(&key(&format!("b{at}")), over());

@@ -24,13 +24,13 @@ async fn a_policy_whose_patch_exceeds_the_budget_of_the_api_says_so_until_it_is_
     let web = shop("deployments.apps/shop/web");
     world.placed(&web, "east").await;
     let policy = shop("clusterplacementpolicies.portolan.dev/p");
-    let (reason, message) = policy_condition(&world, &policy, "PatchesWithinBudget", "False").await;
-    assert_eq!(reason, "PatchBudgetExceeded");
-    let start = "the patches of overrides exceed their budget for deployments/web in shop: ";
+    let (reason, message) = policy_condition(&world, &policy, "OverridesWithinBudget", "False").await;
+    assert_eq!(reason, "BudgetExceeded");
+    let start = "overrides exceed their budget for deployments/web in shop: ";
     assert!(message.starts_with(start), "{message}");
     let harmless = json!([{"patch": [{"op": "add", "path": "/spec/paused", "value": true}]}]);
     world.change(&policy, |policy| policy["spec"]["overrides"] = harmless.clone()).await;
-    let (reason, message) = policy_condition(&world, &policy, "PatchesWithinBudget", "True").await;
+    let (reason, message) = policy_condition(&world, &policy, "OverridesWithinBudget", "True").await;
     assert_eq!((&*reason, &*message), ("WithinBudget", ""));
 }
 
@@ -53,4 +53,25 @@ async fn a_physical_cluster_whose_spec_cannot_be_read_takes_nothing() {
     world.physical("east", spec, true).await;
     world.deployment("web", json!({"containers": []})).await;
     world.placed(&shop("deployments.apps/shop/web"), "west").await;
+}
+
+/// Rights whose first answer is a panic.
+struct PanicOnce(std::sync::atomic::AtomicBool);
+
+impl crate::UseRights for PanicOnce {
+    fn may_use(&self, _: LogicalClusterId, _: LogicalClusterId, _: &str) -> bool {
+        assert!(self.0.swap(true, std::sync::atomic::Ordering::SeqCst), "the first answer");
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_on_which_a_worker_panics_is_tried_again_and_keeps_no_other_waiting() {
+    let world = World::with_rights(&["east"], Arc::new(PanicOnce(false.into()))).await;
+    for name in ["a", "b"] {
+        world.deployment(name, json!({"containers": []})).await;
+    }
+    for name in ["a", "b"] {
+        world.placed(&shop(&format!("deployments.apps/shop/{name}")), "east").await;
+    }
 }
