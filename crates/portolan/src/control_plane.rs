@@ -24,10 +24,9 @@ use portolan_controllers::{
 };
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{
-    DynStore, Engine, EtcdConfig, HistoryBounds, HistoryMetrics, OpenError, Roles, StoreConfig, StoreError,
-    Usage, keep_history, open_etcd,
+    DynStore, Engine, EtcdConfig, HistoryBounds, HistoryMetrics, OpenError, Roles, StoreConfig, StoreError, Usage,
+    keep_history, open_etcd,
 };
-use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams, Status};
 use prometheus::{IntGauge, Opts};
 use tokio::{
@@ -37,7 +36,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    members::{Connections, Members, Posts, Retired},
+    members::{ClusterAddresses, Connections, Members, Posts, Retired, Simulation},
     placements::Placing,
     plane_name::plane_name,
     readiness::{EtcdAnswers, EtcdOpening, StoreOpening, StoreReady},
@@ -64,10 +63,14 @@ pub(crate) struct Config {
     pub(crate) bind_address: SocketAddr,
     /// Where objects are.
     pub(crate) storage: Storage,
+    /// Name of the server in kubeconfigs; its address if there is none.
+    pub(crate) name: Option<String>,
     /// Further names and addresses for the server's certificate.
     pub(crate) tls_sans: Vec<String>,
     /// Where kubeconfigs of physical clusters may lead.
-    pub(crate) addresses: Addresses,
+    pub(crate) addresses: ClusterAddresses,
+    /// Whether physical clusters may be simulated that are registered in other workspaces than root.
+    pub(crate) simulate_for_tenants: bool,
     /// Where admission webhooks may be.
     pub(crate) webhooks: WebhookAddresses,
     /// The share of requests over HTTP/2, from 0 to 1, behind which a client is asked to make a new connection.
@@ -78,6 +81,10 @@ pub(crate) struct Config {
     pub(crate) computes_nodes: bool,
     /// Bearer tokens of users of the whole plane.
     pub(crate) tokens: Vec<StaticToken>,
+    /// Longest life of a token of a service account; zero for Kubernetes' own bound.
+    pub(crate) token_max: Duration,
+    /// Key that signs such tokens, unless it is that of the data directory, and further ones that verify them.
+    pub(crate) token_keys: (Option<PathBuf>, Vec<PathBuf>),
     /// How much of changes is kept: what watches resume from and pages go on at.
     pub(crate) history: HistoryBounds,
 }
@@ -108,7 +115,8 @@ pub(crate) struct Opened {
     roles: Arc<Roles>,
     listener: TcpListener,
     api_config: ApiServerConfig,
-    addresses: Addresses,
+    addresses: ClusterAddresses,
+    simulate_for_tenants: bool,
     history: HistoryBounds,
     claim: Option<File>,
 }
@@ -122,6 +130,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
         .with_context(|| format!("cannot listen on {}; fix: another --bind-address", config.bind_address))?;
     let mut api_config = ApiServerConfig::in_directory(config.data_dir.clone(), seams.clone());
     api_config.bind_address = listener.local_addr().context("the listening address is unknown")?;
+    api_config.name = config.name;
     api_config.tls_sans = config.tls_sans;
     api_config.webhooks = config.webhooks;
     api_config.goaway_chance = config.goaway_chance;
@@ -129,6 +138,8 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     api_config.limits.workspace_bytes = config.workspace_limits.bytes;
     api_config.computes_nodes = config.computes_nodes;
     api_config.static_tokens = config.tokens;
+    api_config.token_max = config.token_max;
+    (api_config.token_signing_key, api_config.token_keys) = config.token_keys;
     let (engine, failed) = match &config.storage {
         Storage::Embedded(engine) => (*engine, format!("the store in {} cannot be opened", config.data_dir.display())),
         Storage::Etcd(_) => (Engine::Memory, "the store in etcd cannot be opened".to_owned()),
@@ -172,7 +183,8 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     if is_shared {
         api_config.hooks.ready.push(Arc::new(EtcdAnswers(store.clone())));
     }
-    Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history, claim })
+    let (addresses, simulate_for_tenants) = (config.addresses, config.simulate_for_tenants);
+    Ok(Opened { store, roles, listener, api_config, addresses, simulate_for_tenants, history: config.history, claim })
 }
 
 /// Tells in `/metrics` where objects are.
@@ -237,7 +249,7 @@ async fn answer_while<T>(
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, roles, listener, mut api_config, addresses, history, claim } = self;
+        let Self { store, roles, listener, mut api_config, addresses, simulate_for_tenants, history, claim } = self;
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -252,7 +264,9 @@ impl Opened {
         placing.start(&api, &store, &roles, &shutdown, &mut tasks);
         let name = plane_name(&store, &seams).await.context("the name of the control plane")?;
         let upstream = Arc::new(StoreUpstream::new(plane.clone(), name.clone()));
-        let connections = Arc::new(Connections::new(addresses, seams.clone(), shutdown.clone()));
+        let simulation = Simulation { for_tenants: simulate_for_tenants, api: Some(api.clone()) };
+        let connections = Connections::new(addresses, seams.clone(), shutdown.clone()).simulating(simulation);
+        let connections = Arc::new(connections);
         let posts = Posts::new(roles.clone());
         let members = Members::new(plane.clone(), upstream.clone(), connections, posts, shutdown.clone());
         streams.start(api.clone(), members.lines(), name);

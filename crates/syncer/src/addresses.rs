@@ -14,9 +14,11 @@ use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
 use portolan_types::addresses::Locality;
 
-/// Which addresses physical clusters may have. Private networks are always among them: that is where clusters are.
+/// Addresses that a physical cluster may have, besides public ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
+    /// Also those of private networks, as for clusters that the administrator registers: that is where clusters are.
+    pub allow_private: bool,
     /// Also this machine itself.
     pub allow_loopback: bool,
 }
@@ -27,10 +29,13 @@ impl Addresses {
     pub(crate) fn check(self, address: IpAddr) -> Result<(), String> {
         let locality = Locality::of(address);
         match locality {
-            Locality::Public | Locality::Private => Ok(()),
+            Locality::Public => Ok(()),
+            Locality::Private if self.allow_private => Ok(()),
             Locality::Loopback if self.allow_loopback => Ok(()),
-            Locality::Loopback => Err(format!(
-                "{address} is this machine itself, which has to be allowed by `portolan server --allow-loopback-clusters`"
+            Locality::Private | Locality::Loopback => Err(format!(
+                "{address} is {}, which has to be allowed by `portolan server {}`",
+                locality.text(),
+                if self.allow_private { "--allow-loopback-clusters" } else { "--allow-local-tenant-clusters" },
             )),
             Locality::Metadata | Locality::Nothing | Locality::Multicast | Locality::LinkLocal => {
                 Err(format!("{address} is {}", locality.text()))
@@ -84,8 +89,9 @@ fn allowed(addresses: Addresses, name: &str, found: Vec<SocketAddr>) -> io::Resu
 mod tests {
     use super::*;
 
-    const STRICT: Addresses = Addresses { allow_loopback: false };
-    const LOCAL: Addresses = Addresses { allow_loopback: true };
+    const TENANTS: Addresses = Addresses { allow_private: false, allow_loopback: false };
+    const STRICT: Addresses = Addresses { allow_private: true, allow_loopback: false };
+    const LOCAL: Addresses = Addresses { allow_private: true, allow_loopback: true };
 
     #[test]
     fn a_kubeconfig_cannot_lead_to_this_machine_its_link_or_its_metadata() {
@@ -117,6 +123,29 @@ mod tests {
             let parsed: IpAddr = address.parse().unwrap();
             assert_eq!((STRICT.check(parsed).is_ok(), LOCAL.check(parsed).is_ok()), (strict, local), "{address}");
         }
+    }
+
+    #[test]
+    fn a_tenants_kubeconfig_leads_to_public_addresses_only() {
+        for (address, is_allowed) in [
+            ("203.0.113.7", true),
+            ("2001:db8::1", true),
+            ("10.0.0.1", false),
+            ("172.16.0.1", false),
+            ("192.168.1.1", false),
+            ("100.64.0.1", false),
+            ("fd12::1", false),
+            ("::ffff:10.0.0.1", false),
+            ("64:ff9b::a00:1", false),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+        ] {
+            assert_eq!(TENANTS.check(address.parse().unwrap()).is_ok(), is_allowed, "{address}");
+        }
+        let why = TENANTS.check_host("10.0.0.1").unwrap_err();
+        assert!(why.ends_with("has to be allowed by `portolan server --allow-local-tenant-clusters`"), "{why}");
+        let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
+        assert!(allowed(TENANTS, "x", vec![at("10.0.0.1")]).is_err(), "a name that resolves to one is refused too");
     }
 
     #[test]

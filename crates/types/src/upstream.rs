@@ -131,6 +131,18 @@ pub struct ClusterReport {
     pub namespace_conflicts: Vec<String>,
 }
 
+/// Returns the sentence about a physical cluster that is not ready for those who do not run the server: `detail` where it is about what
+/// they wrote themselves, and one text for all failures of a connection, which would else let them look around in its network.
+pub fn public_detail<'a>(reason: &str, detail: &'a str) -> &'a str {
+    match reason {
+        "Unreachable" => "its API server cannot be reached; the log of the server has the details",
+        "Unauthorized" => "its API server does not accept the credentials of the kubeconfig",
+        "Forbidden" => "its API server does not allow the user of the kubeconfig what syncing needs",
+        "NotReady" => "its API server is not ready; the log of the server has the details",
+        _ => detail,
+    }
+}
+
 /// Objects that the physical cluster made, to be shown above.
 #[derive(Clone, Debug, Default)]
 pub struct Projection {

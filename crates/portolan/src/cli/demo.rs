@@ -33,8 +33,12 @@ pub(super) const MANIFESTS: [&str; 5] = [
     include_str!("../../../../manifests/demo/20-db.yaml"),
     include_str!("../../../../manifests/demo/30-migrate.yaml"),
 ];
-/// Marks a data directory that a demo made.
+/// Marks a data directory that a demo made, and says what becomes of it.
 const MARKER: &str = ".portolan-demo";
+const KEPT: &str = "kept\n";
+const DELETED_ON_EXIT: &str = "deleted on exit\n";
+/// Bytes of a marker that are read.
+const MARKER_BYTES: u64 = 64;
 const WORKSPACE: &str = "shop";
 /// How long the sample app may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,6 +61,38 @@ pub(crate) struct Demo {
     bind_address: SocketAddr,
 }
 
+/// Data of an earlier demo in the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FormerData {
+    /// There is none.
+    None,
+    /// It was to be kept.
+    Kept,
+    /// It was to be deleted, by a demo that was killed.
+    Leftover,
+}
+
+impl FormerData {
+    /// Reads the marker of a folder. An empty one is an earlier version's, which did not say whether it was to be kept.
+    fn read(marker: &mut File, is_used: bool) -> std::io::Result<Self> {
+        use std::io::Read as _;
+        let mut text = String::new();
+        marker.take(MARKER_BYTES).read_to_string(&mut text)?;
+        Ok(match (is_used, text.as_str()) {
+            (false, _) => Self::None,
+            (true, DELETED_ON_EXIT) => Self::Leftover,
+            (true, _) => Self::Kept,
+        })
+    }
+}
+
+fn write_marker(marker: &mut File, text: &str) -> std::io::Result<()> {
+    use std::io::{Seek as _, Write as _};
+    marker.set_len(0)?;
+    marker.rewind()?;
+    marker.write_all(text.as_bytes())
+}
+
 impl Demo {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         init_logging("error");
@@ -65,13 +101,15 @@ impl Demo {
 
     async fn demonstrate(self) -> anyhow::Result<()> {
         // Held to the end: only who holds the folder may delete it.
-        let (_claimed, is_new) = self.claim_data_dir()?;
-        // What an earlier demo was to keep is not deleted by one that was not told so.
-        let keep = self.keep || !is_new;
-        let fate = match (self.keep, is_new) {
-            (false, true) => "deleted on exit; --keep to keep",
-            (false, false) => "of an earlier demo, kept",
-            (true, _) => "kept",
+        let (_claimed, found) = self.claim_data_dir()?;
+        let keep = self.keep || found == FormerData::Kept;
+        let fate = match (found, keep) {
+            (FormerData::Kept, _) => "of an earlier demo, kept",
+            (FormerData::None | FormerData::Leftover, true) => "kept",
+            (FormerData::None, false) => "deleted on exit; --keep to keep",
+            (FormerData::Leftover, false) => {
+                "that of a demo that was killed is deleted, this one on exit; --keep to keep"
+            }
         };
         output::line(&format!("portolan {PORTOLAN}  data: {} ({fate})", self.data_dir.display()))?;
         let result = self.steps(keep).await;
@@ -82,9 +120,9 @@ impl Demo {
         result
     }
 
-    /// Only a folder that a demo made is used, and deleted: never one that holds something else, or that another demo is
-    /// using. It is claimed as long as the file is open. Tells also whether nothing is in it yet.
-    fn claim_data_dir(&self) -> anyhow::Result<(File, bool)> {
+    /// Claims the folder as long as the file is open. Only a folder that a demo made is used, and deleted: never one that holds something
+    /// else, or that another demo is using. What a demo left that was killed is deleted, as it would have been at its end.
+    fn claim_data_dir(&self) -> anyhow::Result<(File, FormerData)> {
         use std::os::unix::fs::DirBuilderExt as _;
         let shown = self.data_dir.display();
         let marker = self.data_dir.join(MARKER);
@@ -93,14 +131,37 @@ impl Demo {
             bail!("{shown} is there and not from a demo; name another one with --data-dir");
         }
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.data_dir);
-        let claimed = made.and_then(|()| File::create(&marker)).with_context(|| format!("{shown} cannot be made"))?;
+        // Another demo that uses it may read its marker later: it is not truncated.
+        let mut options = File::options();
+        let opened = made.and_then(|()| options.read(true).write(true).create(true).truncate(false).open(&marker));
+        let mut claimed = opened.with_context(|| format!("{shown} cannot be made"))?;
         match claimed.try_lock() {
-            Ok(()) => Ok((claimed, !is_used)),
+            Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 bail!("{shown} is in use by another demo; name another one with --data-dir")
             }
-            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("{shown} cannot be locked")),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("{shown} cannot be locked")),
         }
+        let found = FormerData::read(&mut claimed, is_used).with_context(|| format!("{shown} cannot be read"))?;
+        if found == FormerData::Leftover && !self.keep {
+            self.clear_data_dir().with_context(|| format!("{shown} could not be emptied"))?;
+        }
+        let fate = if self.keep || found == FormerData::Kept { KEPT } else { DELETED_ON_EXIT };
+        write_marker(&mut claimed, fate).with_context(|| format!("{} cannot be written", marker.display()))?;
+        Ok((claimed, found))
+    }
+
+    /// Deletes all that the folder holds but its marker, which is locked.
+    fn clear_data_dir(&self) -> std::io::Result<()> {
+        for entry in self.data_dir.read_dir()? {
+            let entry = entry?;
+            match (entry.file_name() == MARKER, entry.file_type()?.is_dir()) {
+                (true, _) => {}
+                (false, true) => std::fs::remove_dir_all(entry.path())?,
+                (false, false) => std::fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
     }
 
     async fn steps(&self, keep: bool) -> anyhow::Result<()> {
@@ -110,13 +171,17 @@ impl Demo {
             data_dir: self.data_dir.clone(),
             bind_address: self.bind_address,
             storage: Storage::Embedded(Engine::Redb),
+            name: None,
             tls_sans: Vec::new(),
-            addresses: portolan_syncer::Addresses::default(),
+            addresses: crate::members::ClusterAddresses::default(),
+            simulate_for_tenants: true,
             webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
             goaway_chance: 0.0,
             workspace_limits: WORKSPACE_LIMITS,
             computes_nodes: true,
             tokens: Vec::new(),
+            token_max: portolan_apiserver::config::TOKEN_MAX,
+            token_keys: Default::default(),
             history: HISTORY,
         };
         let opened = control_plane::open(config).await?;
@@ -179,7 +244,7 @@ impl Demo {
         let file = self.kubeconfig();
         let mut options = std::fs::OpenOptions::new();
         let mut out = options.write(true).create(true).truncate(true).mode(0o600).open(&file)?;
-        out.write_all(for_workspace(&admin, path)?.as_bytes())?;
+        out.write_all(for_workspace(&admin, path, None)?.as_bytes())?;
         Ok(())
     }
 
@@ -298,12 +363,36 @@ mod tests {
         std::fs::create_dir(folder.path().join("real")).unwrap();
         std::fs::write(folder.path().join("real/admin.kubeconfig"), "").unwrap();
         assert!(demo("real").claim_data_dir().is_err());
-        let (claimed, is_new) = demo("own").claim_data_dir().unwrap();
-        assert!(is_new);
+        let (claimed, found) = demo("own").claim_data_dir().unwrap();
+        assert_eq!(found, FormerData::None);
         assert!(demo("own").claim_data_dir().is_err(), "another demo uses it");
         drop(claimed);
-        let (_, is_new) = demo("own").claim_data_dir().expect("a kept one is used again");
-        assert!(!is_new, "and not deleted");
+    }
+
+    #[test]
+    fn what_a_killed_demo_left_is_deleted_and_what_was_to_be_kept_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |name: &str, keep: bool| {
+            let (data_dir, bind_address) = (folder.path().join(name), "127.0.0.1:0".parse().unwrap());
+            let (claimed, found) =
+                Demo { members: 3, data_dir: data_dir.clone(), keep, bind_address }.claim_data_dir().unwrap();
+            let file = data_dir.join("store/store.redb");
+            let is_there = file.exists();
+            std::fs::create_dir_all(data_dir.join("store")).unwrap();
+            std::fs::write(&file, "objects").unwrap();
+            std::fs::write(data_dir.join("admin.kubeconfig"), "").unwrap();
+            // As a kill does: the lock goes, and all else stays.
+            drop(claimed);
+            (found, is_there)
+        };
+        assert_eq!(start("killed", false), (FormerData::None, false));
+        assert_eq!(start("killed", false), (FormerData::Leftover, false), "it is deleted before the start");
+        assert_eq!(start("killed", true), (FormerData::Leftover, true), "unless it is to be kept");
+        assert_eq!(start("killed", false), (FormerData::Kept, true), "for good");
+        assert_eq!(start("kept", true), (FormerData::None, false));
+        assert_eq!(start("kept", false), (FormerData::Kept, true));
+        std::fs::write(folder.path().join("kept").join(MARKER), "").unwrap();
+        assert_eq!(start("kept", false), (FormerData::Kept, true), "an earlier version may have kept it");
     }
 
     #[test]

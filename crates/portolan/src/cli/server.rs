@@ -18,12 +18,17 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::etcd::EtcdFlags;
 use super::{progress::human, values};
-use crate::control_plane::{self, Config, HISTORY, Storage, WORKSPACE_LIMITS};
+use crate::{
+    control_plane::{self, Config, HISTORY, Storage, WORKSPACE_LIMITS},
+    members::ClusterAddresses,
+};
 
 /// Bytes that a workspace may store when nothing else is said, as on the command line.
 const WORKSPACE_BYTES: &str = "4Gi";
 /// How long history is kept when nothing else is said.
 pub(super) const HISTORY_TIME: &str = "300";
+/// Longest life of tokens when nothing else is said.
+pub(super) const TOKEN_MAX_TIME: &str = "24h";
 
 /// Run the control plane.
 #[derive(Args)]
@@ -39,12 +44,25 @@ pub(crate) struct Server {
     store: ServerStore,
     #[command(flatten)]
     etcd: EtcdFlags,
+    /// Name of this server in kubeconfigs, whose contexts are named <workspace>@<name>; its address and port unless given. Servers with
+    /// names of their own can be merged into one kubeconfig.
+    #[arg(long, value_name = "NAME", value_parser = values::server_name)]
+    name: Option<String>,
     /// Further DNS name (also *.example.com) or address for the server's certificate; may be repeated.
     #[arg(long = "tls-san", value_name = "NAME", value_parser = values::certificate_name)]
     tls_sans: Vec<String>,
-    /// Let kubeconfigs of physical clusters lead to this machine itself (127.0.0.0/8, ::1), as those of kind and minikube do.
+    /// Let kubeconfigs of physical clusters that are registered in root lead to this machine itself (127.0.0.0/8, ::1), as those of kind
+    /// and minikube do.
     #[arg(long)]
     allow_loopback_clusters: bool,
+    /// Let kubeconfigs of physical clusters that are registered in other workspaces than root lead to private addresses and to this machine
+    /// itself. Anybody who may create PhysicalClusters in a workspace can then make the server send requests there.
+    #[arg(long)]
+    allow_local_tenant_clusters: bool,
+    /// Let physical clusters be simulated that are registered in other workspaces than root. Their work is the tenant's, but their
+    /// objects take memory of the server.
+    #[arg(long)]
+    allow_simulated_tenant_clusters: bool,
     /// Let admission webhooks be at private addresses and on this machine itself. Anybody who may configure webhooks in a
     /// workspace can then make the server send requests there.
     #[arg(long)]
@@ -67,6 +85,18 @@ pub(crate) struct Server {
     /// Store nodes as any other object, as kube-apiserver does, instead of showing one for each physical cluster within reach.
     #[arg(long, hide = true)]
     stored_nodes: bool,
+    /// Longest life of a token of a service account: seconds, or with units, as 48h. Longer requests are shortened to it, with a warning.
+    /// From 1h; 0 for no bound but Kubernetes' own of 2^32 seconds.
+    #[arg(long, value_name = "TIME", default_value = TOKEN_MAX_TIME, value_parser = values::token_max)]
+    service_account_max_token_expiration: Duration,
+    /// Private key (PEM, ECDSA P-256) that signs tokens of service accounts, in place of pki/service-accounts.key in the data directory,
+    /// whose tokens are then refused unless --service-account-key-file names it.
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Further key (PEM, public or private) by which tokens of service accounts are verified; may be repeated. docs/access.md tells how to
+    /// replace the key that signs.
+    #[arg(long = "service-account-key-file", value_name = "FILE")]
+    service_account_key_files: Vec<PathBuf>,
     /// For how long changes are kept at least, unless they are too many: what watches resume from and pages go on at. Seconds, or
     /// with units, as 5m or 1h30m.
     #[arg(long, value_name = "TIME", default_value = HISTORY_TIME, value_parser = values::time)]
@@ -128,17 +158,26 @@ impl Server {
         let started = Instant::now();
         let storage = self.storage()?;
         let tokens = self.token_auth_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
+        let local = self.allow_local_tenant_clusters;
+        let addresses = ClusterAddresses {
+            root: Addresses { allow_private: true, allow_loopback: self.allow_loopback_clusters },
+            tenants: Addresses { allow_private: local, allow_loopback: local },
+        };
         let config = Config {
             data_dir: self.data_dir,
             bind_address: self.bind_address,
             storage,
+            name: self.name,
             tls_sans: self.tls_sans,
-            addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
+            addresses,
+            simulate_for_tenants: self.allow_simulated_tenant_clusters,
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
             goaway_chance: self.goaway_chance,
             workspace_limits: Usage { objects: self.max_objects_per_workspace, bytes: self.max_bytes_per_workspace },
             computes_nodes: !self.stored_nodes,
             tokens,
+            token_max: self.service_account_max_token_expiration,
+            token_keys: (self.service_account_signing_key_file, self.service_account_key_files),
             history: HistoryBounds { time: self.history, revisions: self.history_revisions },
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");

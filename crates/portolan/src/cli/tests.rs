@@ -21,7 +21,10 @@ use super::{
     apply::Workspace,
     snapshot::{Save, told},
 };
-use crate::control_plane::{self, Config, ControlPlane, Storage};
+use crate::{
+    control_plane::{self, Config, ControlPlane, Storage},
+    members::ClusterAddresses,
+};
 
 /// Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,13 +41,20 @@ async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
         data_dir: folder.join("data"),
         bind_address: "127.0.0.1:0".parse().unwrap(),
         storage: Storage::Embedded(engine),
+        name: None,
         tls_sans: Vec::new(),
-        addresses: portolan_syncer::Addresses { allow_loopback: true },
+        addresses: ClusterAddresses {
+            root: portolan_syncer::Addresses { allow_private: true, allow_loopback: true },
+            ..ClusterAddresses::default()
+        },
+        simulate_for_tenants: false,
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         goaway_chance: 0.0,
         workspace_limits: control_plane::WORKSPACE_LIMITS,
         computes_nodes: true,
         tokens: Vec::new(),
+        token_max: portolan_apiserver::config::TOKEN_MAX,
+        token_keys: Default::default(),
         history: control_plane::HISTORY,
     };
     control_plane::open(config).await.unwrap().start().await.unwrap()
@@ -283,8 +293,11 @@ async fn cutting_proxy(server: std::net::SocketAddr, after: usize) -> std::net::
 async fn a_kubeconfig_is_made_for_a_workspace_that_the_server_has() {
     let (plane, folder) = start().await;
     for (workspace, is_there) in [("root", true), ("root:nosuch", false)] {
-        let command =
-            super::kubeconfig::Command { data_dir: folder.path().join("data"), workspace: workspace.to_owned() };
+        let command = super::kubeconfig::Command {
+            data_dir: folder.path().join("data"),
+            workspace: workspace.to_owned(),
+            name: None,
+        };
         let made = tokio::task::spawn_blocking(move || command.run().map_err(|error| error.to_string()));
         let made = made.await.unwrap();
         assert_eq!(made.is_ok(), is_there, "{workspace}: {made:?}");

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use portolan_apiserver::{ApiServer, User};
 use portolan_controllers::{Plane, PlaneError};
 use portolan_simulator::{SimulatedCluster, SimulationConfig};
-use portolan_syncer::{Addresses, ConnectError, Connector, DirectConnector};
+use portolan_syncer::{Addresses, ConnectError, Connector, DirectConnector, TaskWrapper};
 use portolan_types::{
     BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams, Uid,
     placement::{Connection, SecretKeyRef},
@@ -49,31 +49,80 @@ fn text_of(secret: &Value, reference: &SecretKeyRef) -> Option<String> {
     String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
+/// Addresses that physical clusters may have, by the workspace that they are registered in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterAddresses {
+    /// In root, by the administrator.
+    pub(crate) root: Addresses,
+    /// In all other workspaces, whose users name the addresses.
+    pub(crate) tenants: Addresses,
+}
+
+impl Default for ClusterAddresses {
+    fn default() -> Self {
+        Self { root: Addresses { allow_private: true, allow_loopback: false }, tenants: Addresses::default() }
+    }
+}
+
+impl ClusterAddresses {
+    fn of(self, home: LogicalClusterId) -> Addresses {
+        if home == LogicalClusterId::ROOT { self.root } else { self.tenants }
+    }
+}
+
+/// Permission to simulate physical clusters, and the server whose processors the work of tenants' physical clusters is shared with.
+#[derive(Clone, Default)]
+pub(crate) struct Simulation {
+    /// Also those that are registered in other workspaces than root.
+    pub(crate) for_tenants: bool,
+    /// Without it, simulated clusters take what they get, as in tests.
+    pub(crate) api: Option<Arc<ApiServer>>,
+}
+
+impl Simulation {
+    /// Checks whether a physical cluster that is registered in `home` may be simulated.
+    fn check(&self, home: LogicalClusterId) -> Result<(), String> {
+        if self.for_tenants || home == LogicalClusterId::ROOT {
+            return Ok(());
+        }
+        Err("simulated physical clusters need the administrator's permission outside the workspace root: start the server with \
+             --allow-simulated-tenant-clusters, or register the physical cluster in root"
+            .into())
+    }
+}
+
 /// How physical clusters are reached: by which addresses, and the simulated ones of this process.
 pub(crate) struct Connections {
-    addresses: Addresses,
+    addresses: ClusterAddresses,
     /// By the uid of their `PhysicalCluster`.
     simulated: Mutex<HashMap<Uid, Arc<SimulatedCluster>>>,
+    simulation: Simulation,
     seams: Seams,
     shutdown: CancellationToken,
 }
 
 impl Connections {
-    pub(crate) fn new(addresses: Addresses, seams: Seams, shutdown: CancellationToken) -> Self {
-        Self { addresses, simulated: Mutex::default(), seams, shutdown }
+    pub(crate) fn new(addresses: ClusterAddresses, seams: Seams, shutdown: CancellationToken) -> Self {
+        Self { addresses, simulated: Mutex::default(), simulation: Simulation::default(), seams, shutdown }
+    }
+
+    /// Simulates physical clusters by these rules.
+    #[must_use]
+    pub(crate) fn simulating(self, simulation: Simulation) -> Self {
+        Self { simulation, ..self }
     }
 
     /// The connector of a physical cluster; an error is a sentence for its `Ready` condition.
     pub(super) async fn connector(
         &self,
         uid: &Uid,
-        name: &str,
+        key: &ObjectKey,
         connection: &Connection,
         kubeconfig: Option<&str>,
     ) -> Result<Arc<dyn Connector>, String> {
         match (connection, kubeconfig) {
             (Connection { direct: Some(_), .. }, Some(text)) => {
-                match DirectConnector::from_kubeconfig(text, self.addresses) {
+                match DirectConnector::from_kubeconfig(text, self.addresses.of(key.cluster)) {
                     Ok(direct) => Ok(Arc::new(direct)),
                     Err(ConnectError::Refused(why) | ConnectError::Failed(why)) => Err(why),
                 }
@@ -83,13 +132,29 @@ impl Connections {
                 if nodes > MAX_NODES {
                     return Err(format!("a simulated cluster has at most {MAX_NODES} nodes"));
                 }
-                let config = SimulationConfig { nodes, ..SimulationConfig::named(name) };
-                Ok(Arc::new(InProcessConnector(self.start(uid, config).await?.api().clone())))
+                self.simulation.check(key.cluster)?;
+                // The work is the tenant's, in a line of its own beside those of the users.
+                let user = format!("simulated physical cluster {uid}");
+                let share = self.simulation.api.as_ref().map(|api| api.fair_share(key.cluster, &user));
+                let config = SimulationConfig { nodes, share, ..SimulationConfig::named(&key.name) };
+                Ok(Arc::new(InProcessConnector(self.start(uid, config).await?)))
             }
             (Connection { tunnel: Some(_), .. }, _) => Err("connection.tunnel is not served by this version: use \
                                                              connection.direct or connection.simulated"
                 .into()),
             _ => Err("the connection names neither a kubeconfig nor a simulated cluster".into()),
+        }
+    }
+
+    /// Returns the wrapper of a worker's tasks: they are polled in the name of the tenant that has registered the physical cluster. What is
+    /// registered in root is for all, and worked on as it comes.
+    pub(super) fn tasks_of(&self, uid: &Uid, home: LogicalClusterId) -> TaskWrapper {
+        match &self.simulation.api {
+            Some(api) if home != LogicalClusterId::ROOT => {
+                let share = api.fair_share(home, &format!("syncer of physical cluster {uid}"));
+                TaskWrapper::new(move |task| Box::pin(share.run(task)))
+            }
+            _ => TaskWrapper::default(),
         }
     }
 
@@ -129,7 +194,7 @@ impl Connector for UnusableConnector {
 }
 
 /// Reaches an API server in this process, without a socket.
-struct InProcessConnector(Arc<ApiServer>);
+struct InProcessConnector(Arc<SimulatedCluster>);
 
 impl Connector for InProcessConnector {
     fn connect(&self) -> BoxFuture<'_, Result<kube::Client, ConnectError>> {

@@ -118,7 +118,7 @@ impl Lines {
         if connection.simulated.is_some() && !self.connections.simulates(uid).await {
             return Err(LineError::Unusable("it is simulated in another server".into()));
         }
-        let connector = self.connections.connector(uid, &key.name, connection, kubeconfig).await;
+        let connector = self.connections.connector(uid, key, connection, kubeconfig).await;
         let connector = connector.map_err(LineError::Unusable)?;
         connector.connect().await.map_err(|error| LineError::Unusable(error.to_string()))
     }

@@ -32,7 +32,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use connect::Connections;
+pub(crate) use connect::{ClusterAddresses, Connections, Simulation};
 pub(crate) use lines::{Line, LineError, Lines};
 pub(crate) use metrics::SyncerMetrics;
 pub(crate) use posts::Posts;
@@ -125,7 +125,7 @@ impl Members {
 
     async fn ensure_running(&self, found: &Found, uid: Uid, spec: PhysicalClusterSpec) -> Result<(), PlaneError> {
         let name = object::name(&found.object);
-        let (kubeconfig, connector) = self.connector(found, &uid, name, &spec.connection).await?;
+        let (kubeconfig, connector) = self.connector(found, &uid, &spec.connection).await?;
         let basis = Basis {
             uid: uid.clone(),
             connection: spec.connection.clone(),
@@ -160,7 +160,7 @@ impl Members {
     ) -> Result<(Option<String>, Result<Arc<dyn Connector>, String>), PlaneError> {
         Ok(match connect::kubeconfig(&self.plane, found.key.cluster, connection).await? {
             Ok(text) => {
-                let connector = self.connections.connector(uid, name, connection, text.as_deref()).await;
+                let connector = self.connections.connector(uid, &found.key, connection, text.as_deref()).await;
                 (text, connector)
             }
             Err(reason) => (None, Err(reason)),

@@ -15,17 +15,17 @@ use portolan_types::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    ClusterAddresses, Members, Posts, Retired,
-    connect::Connections,
-};
+use super::{ClusterAddresses, Members, Posts, Retired, Simulation, connect::Connections};
 use crate::upstream::StoreUpstream;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_simulated_cluster_passes_the_syncer_suite() {
     let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
     let connection = Connection { simulated: Some(SimulatedConnection { nodes: 2 }), ..Connection::default() };
-    let connector = connections.connector(&"u".parse().unwrap(), &registered(LogicalClusterId::ROOT), &connection, None).await.expect("it starts");
+    let connector = connections
+        .connector(&"u".parse().unwrap(), &registered_in(LogicalClusterId::ROOT), &connection, None)
+        .await
+        .expect("it starts");
     suite::run(connector.clone()).await.expect("the suite passes");
     suite::run_workloads(connector).await.expect("the suite passes with workloads");
 }
@@ -34,14 +34,19 @@ async fn a_simulated_cluster_passes_the_syncer_suite() {
 async fn a_connection_that_is_not_served_is_named() {
     let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
     let connection = Connection { tunnel: Some(TunnelConnection {}), ..Connection::default() };
-    let refused = connections.connector(&"u".parse().unwrap(), &registered(LogicalClusterId::ROOT), &connection, None).await.err().unwrap();
+    let refused = connections
+        .connector(&"u".parse().unwrap(), &registered_in(LogicalClusterId::ROOT), &connection, None)
+        .await
+        .err()
+        .unwrap();
     assert!(refused.contains("connection.tunnel is not served"), "{refused}");
 }
 
 #[tokio::test]
 async fn a_tenants_kubeconfig_leads_nowhere_near_the_server() {
     let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
-    let connection = Connection { direct: Some(portolan_types::placement::DirectConnection::default()), ..Connection::default() };
+    let connection =
+        Connection { direct: Some(portolan_types::placement::DirectConnection::default()), ..Connection::default() };
     for (server, in_root, elsewhere) in [
         ("203.0.113.7:6443", true, true),
         ("10.0.0.1:6443", true, false),
@@ -54,15 +59,32 @@ async fn a_tenants_kubeconfig_leads_nowhere_near_the_server() {
              users: [{{name: u, user: {{token: t}}}}]\n"
         );
         for (home, is_allowed) in [(LogicalClusterId::ROOT, in_root), (LogicalClusterId::new(7), elsewhere)] {
-            let key = registered(home);
+            let key = registered_in(home);
             let connector = connections.connector(&"u".parse().unwrap(), &key, &connection, Some(&kubeconfig)).await;
             assert_eq!(connector.is_ok(), is_allowed, "{server} from {home}");
         }
     }
 }
 
+#[tokio::test]
+async fn simulation_outside_root_needs_permission() {
+    let connection = Connection { simulated: Some(SimulatedConnection { nodes: 1 }), ..Connection::default() };
+    let tenant = LogicalClusterId::new(7);
+    for (home, for_tenants, is_allowed) in
+        [(LogicalClusterId::ROOT, false, true), (tenant, false, false), (tenant, true, true)]
+    {
+        let connections = Connections::new(ClusterAddresses::default(), Seams::system(), CancellationToken::new());
+        let connections = connections.simulating(Simulation { for_tenants, api: None });
+        let connector = connections.connector(&"u".parse().unwrap(), &registered_in(home), &connection, None).await;
+        assert_eq!(connector.is_ok(), is_allowed, "{home} {for_tenants}");
+        let Err(why) = connector else { continue };
+        assert!(why.contains("--allow-simulated-tenant-clusters"), "{why}");
+        assert!(!connections.simulates(&"u".parse().unwrap()).await, "nothing runs for it");
+    }
+}
+
 /// The key of the physical cluster `east`, registered in `home`.
-fn registered(home: LogicalClusterId) -> ObjectKey {
+fn registered_in(home: LogicalClusterId) -> ObjectKey {
     ObjectKey::cluster_scoped(home, GroupResource::new(GROUP, "physicalclusters"), "east".parse().unwrap())
 }
 

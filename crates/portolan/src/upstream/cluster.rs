@@ -2,12 +2,12 @@
 
 use portolan_store::{Expect, StoreError, Transaction, Write};
 use portolan_types::{
-    ObjectKey, Record, Seams, Uid, annotations,
+    LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations,
     note::Note,
     object,
     placement::{Condition, PhysicalClusterStatus},
     seams::seconds_text,
-    upstream::{ClusterReport, UpstreamError},
+    upstream::{ClusterReport, UpstreamError, public_detail},
 };
 use serde_json::Value;
 
@@ -36,7 +36,8 @@ pub(super) async fn write(
     let mut txn = Transaction::default();
     let mut told: Vec<Write> = conflicts_told(upstream, &key, &current, (&before, report)).await?.into_iter().collect();
     if after != before {
-        told.extend(notes(upstream.plane.seams(), &key, &current, (&before, &after)));
+        let details = administrators_detail(&key, report);
+        told.extend(notes(upstream.plane.seams(), &key, &current, (&before, &after, details)));
         current["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
         txn.writes.push(Write { key, expect: Expect::At(revision), record: Some(Record::of(&current)) });
     }
@@ -75,12 +76,19 @@ async fn conflicts_told(
     Ok(Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) }))
 }
 
+/// Returns the cause of a failed connection for the Event beside a physical cluster in root. Elsewhere users read such Events, and the
+/// server's log alone has it.
+fn administrators_detail<'a>(key: &ObjectKey, report: &'a ClusterReport) -> Option<&'a str> {
+    let (_, detail) = report.ready.as_ref().err()?;
+    (key.cluster == LogicalClusterId::ROOT).then_some(detail)
+}
+
 /// Events about conditions that turned: what is wrong from now on, and that it answers.
 fn notes(
     seams: &Seams,
     key: &ObjectKey,
     physical: &Value,
-    (before, after): (&PhysicalClusterStatus, &PhysicalClusterStatus),
+    (before, after, details): (&PhysicalClusterStatus, &PhysicalClusterStatus, Option<&str>),
 ) -> Vec<Write> {
     let is_new = |condition: &&Condition| {
         let known = before.conditions.iter().find(|known| known.kind == condition.kind);
@@ -93,7 +101,8 @@ fn notes(
             return None;
         }
         let name = format!("syncer-{}", condition.reason.to_lowercase());
-        let (reason, message) = (condition.reason.as_str(), condition.message.as_str());
+        let detail = details.filter(|_| condition.kind == "Ready" && is_warning);
+        let (reason, message) = (condition.reason.as_str(), detail.unwrap_or(&condition.message));
         let note = Note { component: "portolan-syncer", name: &name, is_warning, reason, message };
         let (key, event) = note.about(seams, key, physical)?;
         Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) })
@@ -146,7 +155,7 @@ fn ready(report: &ClusterReport) -> Condition {
         Ok(()) => condition("Ready", "True", "Reachable", "the API server answers".into()),
         Err((reason, message)) => {
             let status = if reason == "Unreachable" { "Unknown" } else { "False" };
-            condition("Ready", status, reason, message.clone())
+            condition("Ready", status, reason, public_detail(reason, message).to_owned())
         }
     }
 }
@@ -252,6 +261,32 @@ mod tests {
         ] {
             assert_eq!(words(&status(&PhysicalClusterStatus::default(), &report, "t")), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn failures_of_a_connection_read_alike_and_only_root_has_an_event_with_the_cause() {
+        let seams = Seams::seeded(1, jiff::Timestamp::UNIX_EPOCH);
+        let physical = serde_json::json!({"metadata": {"name": "east", "uid": "u-1"}});
+        let key = |home: LogicalClusterId| {
+            let resource = portolan_types::GroupResource::new(portolan_types::placement::GROUP, "physicalclusters");
+            ObjectKey::cluster_scoped(home, resource, "east".parse().unwrap())
+        };
+        let mut messages = std::collections::BTreeSet::new();
+        for detail in ["tcp connect error: Connection refused", "dns error", "invalid peer certificate: UnknownIssuer"]
+        {
+            let report = report(Err(("Unreachable", detail)), 0, 0);
+            let (before, after) =
+                (PhysicalClusterStatus::default(), status(&PhysicalClusterStatus::default(), &report, "t"));
+            messages.insert(after.conditions[0].message.clone());
+            for (home, is_told) in [(LogicalClusterId::ROOT, true), (LogicalClusterId::new(7), false)] {
+                let key = key(home);
+                let details = administrators_detail(&key, &report);
+                let notes = notes(&seams, &key, &physical, (&before, &after, details));
+                let event = notes[0].record.as_ref().unwrap().to_value(portolan_types::ResourceVersion::FIRST).unwrap();
+                assert_eq!(event["message"].as_str().unwrap().contains(detail), is_told, "{home}: {event}");
+            }
+        }
+        assert_eq!(messages.len(), 1, "{messages:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use portolan_types::{GroupResource, annotations, placement::Resources, upstream::ClusterReport};
+use portolan_types::{GroupResource, annotations, placement::Resources, upstream::{ClusterReport, public_detail}};
 use serde_json::Value;
 use tokio::{task::JoinSet, time::Instant};
 
@@ -313,7 +313,7 @@ impl Worker {
                 (report.capacity, report.allocatable) = (health.capacity, health.allocatable);
             }
             Err(why) => {
-                state.unreachable_why = why.1.clone();
+                state.unreachable_why = public_detail(&why.0, &why.1).to_owned();
                 report.ready = Err(why);
             }
         }

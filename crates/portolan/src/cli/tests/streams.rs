@@ -113,7 +113,8 @@ async fn logs_of_a_pod_come_through_the_connection_for_as_long_as_it_may_be_used
 async fn enter(folder: &Path, pod: &str) -> Response<kube::client::Body> {
     let kubeconfig = std::fs::read_to_string(folder.join("data/admin.kubeconfig")).unwrap();
     let kubeconfig = kubeconfig.replace("/clusters/root", "");
-    let client = DirectConnector::from_kubeconfig(&kubeconfig, Addresses { allow_loopback: true }).unwrap();
+    let client =
+        DirectConnector::from_kubeconfig(&kubeconfig, Addresses { allow_private: true, allow_loopback: true }).unwrap();
     let request = Request::post(format!("{pod}/exec?command=sh&stdin=true&secret=none"));
     let request = request.header(CONNECTION, "Upgrade").header(UPGRADE, "SPDY/3.1");
     client.connect().await.unwrap().send(request.body(kube::client::Body::empty()).unwrap()).await.unwrap()
