@@ -155,7 +155,6 @@ impl Members {
         &self,
         found: &Found,
         uid: &Uid,
-        name: &str,
         connection: &Connection,
     ) -> Result<(Option<String>, Result<Arc<dyn Connector>, String>), PlaneError> {
         Ok(match connect::kubeconfig(&self.plane, found.key.cluster, connection).await? {

@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use portolan_types::{GroupResource, annotations, placement::Resources, upstream::{ClusterReport, public_detail}};
+use portolan_types::{
+    GroupResource, annotations,
+    placement::Resources,
+    upstream::{ClusterReport, public_detail},
+};
 use serde_json::Value;
 use tokio::{task::JoinSet, time::Instant};
 
