@@ -1,7 +1,7 @@
 //! Writes to objects that physical clusters made: what goes down is admitted, and all else is refused, since the next state that
 //! comes up would undo it.
 
-use portolan_apiserver::admission::{Admission, Operation, Request};
+use portolan_apiserver::admission::{Admission, Operation, Request, add_default_tolerations};
 use portolan_machinery::{defaults, kinds::KindTable};
 use portolan_syncer::project::is_forwarded;
 use portolan_types::{BoxFuture, Status, annotations, object, placement::PlacementRecord};
@@ -39,6 +39,9 @@ fn check(request: &Request<'_>, object: &Value, old: &Value) -> Result<(), Statu
     // What comes from a physical cluster may lack what every update is given.
     let mut old = old.clone();
     drop(defaults::apply(KindTable::builtin(), request.kind, &mut old));
+    if &*request.kind.gvk.kind == "Pod" {
+        add_default_tolerations(&mut old);
+    }
     let is_shared = record.clusters.len() > 1 || matches!(&*request.kind.gvk.kind, "ReplicaSet" | "ControllerRevision");
     let Some(field) = refused_field(&request.kind.gvk.kind, request.subresource, is_shared, (&old, object)) else {
         return Ok(());

@@ -26,6 +26,7 @@ mod webhooks;
 mod workspaces;
 mod would_be;
 
+pub use builtin::add_default_tolerations;
 pub(crate) use chain::Chain;
 pub(crate) use configured::Configured;
 pub(crate) use expressions::{Brief, Expressions};

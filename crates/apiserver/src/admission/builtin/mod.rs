@@ -57,7 +57,7 @@ async fn pod(api: &ApiServer, request: &Request<'_>, pod: &mut Value, old: Optio
         timed(api, request, ("ServiceAccount", ADMIT), service_accounts::mutate(api, request, pod)).await?;
     }
     timed(api, request, ("Priority", ADMIT), priority::mutate(api, request, pod, old)).await?;
-    tolerate(pod);
+    add_default_tolerations(pod);
     if creates {
         timed(api, request, ("RuntimeClass", ADMIT), runtime_class::mutate(api, request, pod)).await?;
         timed(api, request, ("PodTopologyLabels", ADMIT), topology::label_pod(api, request, pod)).await?;
@@ -142,8 +142,9 @@ fn taint(node: &mut Value) {
     }
 }
 
-/// Pods outlive their node's silence by five minutes, unless they say otherwise.
-fn tolerate(pod: &mut Value) {
+/// Adds the tolerations that kube-apiserver's DefaultTolerationSeconds adds at create and update: a pod stays for five minutes on
+/// a node that is not ready or unreachable, unless it says otherwise.
+pub fn add_default_tolerations(pod: &mut Value) {
     const SECONDS: u32 = 300;
     let Some(top) = pod.as_object_mut() else { return };
     let spec = child_mut(top, "spec");
@@ -181,7 +182,7 @@ mod tests {
             ("another effect is no matter", json!([{"operator": "Exists", "effect": "NoSchedule"}]), 2),
         ] {
             let mut pod = json!({"spec": {"tolerations": own}});
-            tolerate(&mut pod);
+            add_default_tolerations(&mut pod);
             let now = pod["spec"]["tolerations"].as_array().unwrap().len();
             assert_eq!(now, own.as_array().unwrap().len() + added, "{case}");
         }
