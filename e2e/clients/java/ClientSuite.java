@@ -280,7 +280,7 @@ public final class ClientSuite {
         policy.setMetadata(new io.fabric8.kubernetes.api.model.ObjectMetaBuilder().withName("any").withNamespace(NAMESPACE).build());
         policy.setAdditionalProperty("spec", Map.of("podSelector", Map.of()));
         GenericKubernetesResource made = resource.resource(policy).create();
-        ensure("[Ingress]".equals(String.valueOf(made.get("spec", "policyTypes"))), made);
+        ensure("[Ingress]".equals(Objects.toString(made.<Object>get("spec", "policyTypes"))), made);
         ensure(resource.list().getItems().size() == 1, resource.list());
         resource.withName("any").delete();
         until("the NetworkPolicy is gone", () -> resource.withName("any").get() == null);

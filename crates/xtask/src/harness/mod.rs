@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod cargo;
 pub(crate) mod clients;
 pub(crate) mod cluster;
+pub(crate) mod conformance;
 pub(crate) mod control_plane;
 pub(crate) mod envtest;
 pub(crate) mod etcd;

@@ -10,7 +10,7 @@ use super::cache::{self, Fingerprint};
 use super::go;
 
 /// The version the Kubernetes tools report; `e2e/go.mod` requires the same.
-const KUBERNETES: &str = "v1.36.3";
+pub(super) const KUBERNETES: &str = "v1.36.3";
 
 /// What decides about a rebuild. No source of our own is compiled into the tools.
 const INPUTS: [&str; 4] = ["go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum"];

@@ -5,6 +5,7 @@ mod apply;
 mod cases;
 mod cel;
 mod clients;
+mod conformance;
 mod demo;
 mod downstream;
 mod envtest;
@@ -108,6 +109,8 @@ enum Suite {
     ControllerRuntime,
     /// controller-runtime's own integration tests, as they are published.
     Envtest,
+    /// Kubernetes' own conformance specs of the API machinery that need no server in a pod.
+    Conformance,
     /// Helm, the program and the library.
     Helm,
     /// The Python client, and operators written with kopf.
@@ -154,6 +157,7 @@ impl Suite {
             Self::MongodbOperator => Some(Published::MongodbOperator),
             Self::Kubectl
             | Self::Envtest
+            | Self::Conformance
             | Self::Syncer
             | Self::Sync
             | Self::Cases
@@ -217,11 +221,12 @@ fn run_against_kube(selection: &Selection, work: &WorkDir) -> Result<bool> {
         Suite::Apply,
         Suite::Tables,
         Suite::Envtest,
+        Suite::Conformance,
         Suite::MongodbOperator,
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, admission, demo, oracle, etcd, torture, cel, apply, tables, envtest and mongodb-operator do not \
+        "the suites syncer, sync, cases, admission, demo, oracle, etcd, torture, cel, apply, tables, envtest, conformance and mongodb-operator do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -301,6 +306,9 @@ fn run_against_portolan(options: &Options, selection: &Selection, work: &WorkDir
     let chosen = selection.clients();
     if !chosen.is_empty() {
         clients::run_against_portolan(&mut report, &chosen, &program, &tools, &work.path().join("clients"))?;
+    }
+    if selection.wants(Suite::Conformance) {
+        conformance::run(&mut report, &program, &tools, &work.path().join("conformance"))?;
     }
     if selection.wants(Suite::Envtest) {
         envtest::run(&mut report, &program, &tools, &work.path().join("envtest"))?;

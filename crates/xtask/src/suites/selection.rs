@@ -42,7 +42,7 @@ const SLICES: [&[SlicePart]; 10] = [
     &[corpus(1, 3)],
     &[whole(Suite::PrometheusOperator), whole(Suite::Admission)],
     &[whole(Suite::Etcd)],
-    &[whole(Suite::Cases)],
+    &[whole(Suite::Cases), whole(Suite::Conformance)],
     &[corpus(2, 3)],
     &[whole(Suite::MongodbOperator), whole(Suite::Javascript)],
     &[whole(Suite::Envtest), whole(Suite::ControllerRuntime)],

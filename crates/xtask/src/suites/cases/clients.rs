@@ -23,7 +23,10 @@ pub(super) const CASES: [Case; 5] = [
 fn watchable(stage: &CaseStage<'_>) -> Result<()> {
     let list = stage.kubectl.run("api-resources --verbs=list,watch -o name")?;
     ensure!(list.lines().count() > 50, "{list}");
-    for resource in list.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    // kube-apiserver's own are asked in the suites of its clients.
+    for resource in
+        list.lines().map(str::trim).filter(|name| [".kcp.io", ".portolan.dev"].iter().any(|end| name.ends_with(end)))
+    {
         let watch = stage.kubectl.call(&format!("get {resource} -A --watch --request-timeout=1s"), "")?;
         ensure!(!watch.stderr.contains("MethodNotAllowed"), "{resource}: {watch}");
     }
