@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use portolan_placement::{Explanation, Outcome, Question, Role, Workload, explain, place, placed_condition, role_of};
+use portolan_placement::{
+    Explanation, Outcome, Question, References, Role, Workload, abandons_volumes, explain, place, placed_condition,
+    role_of,
+};
 use portolan_types::{
     GroupVersionKind, LogicalClusterId, ObjectKey, object,
     placement::{GROUP, PlacementRecord},
@@ -35,7 +38,10 @@ impl Scheduler {
         }
         let mut warnings = inner.warn_of_pins(&reach, object);
         let Some(resource) = inner.resource_of(&kind.group, &kind.kind) else { return warnings };
-        let workload = Workload::of(kind.group_kind(), resource, object);
+        let mut workload = Workload::of(kind.group_kind(), resource, object);
+        // Whether many nodes may use a claim is not known here.
+        let has_own_claims = workload.keeps_volumes;
+        workload.keeps_volumes |= References::of(object).claims().next().is_some() && !abandons_volumes(object);
         let record = PlacementRecord::of(object).unwrap_or_default();
         let runs = workload.role == Role::Workload && !workload.finished && !object::is_deleting(object);
         let is_placed = record.active().next().is_some();
@@ -44,7 +50,8 @@ impl Scheduler {
         }
         let decision = inner.ask(&reach, &workload, &record, place);
         if decision.move_refused {
-            warnings.push(format!("{} {}", workload.title(), decision.held.join("; ")));
+            let condition = if has_own_claims { "" } else { "if one of its claims is ReadWriteOnce: " };
+            warnings.push(format!("{condition}{} {}", workload.title(), decision.held.join("; ")));
         } else if !is_placed && decision.outcome == Outcome::Unplaced {
             warnings.push(format!("{} has no place to run: {}", workload.title(), decision.summary()));
         }

@@ -66,10 +66,10 @@ impl Inner {
         let change = |physical: &mut serde_json::Value| {
             let before = physical.get("status").cloned().unwrap_or_else(|| json!({}));
             let Ok(before) = serde_json::from_value::<PhysicalClusterStatus>(before) else { return Ok(Step::Keep) };
-            if before.used == usage.used && before.bounds == usage.bounds {
+            if before.usage == usage.used && before.bounds == usage.bounds {
                 return Ok(Step::Keep);
             }
-            physical["status"]["used"] = json!(usage.used);
+            physical["status"]["usage"] = json!(usage.used);
             physical["status"]["bounds"] = json!(usage.bounds);
             Ok(Step::Write)
         };

@@ -40,7 +40,7 @@ pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
 /// `5/7`; `5` where there is no bound.
 fn used(row: &Row<'_>, resource: &str) -> String {
     let amount = |part: &str| row.at(&format!("/status/{part}/{resource}"));
-    let used = format::amount(amount("used"), UNKNOWN);
+    let used = format::amount(amount("usage"), UNKNOWN);
     match amount("bounds") {
         Some(bound) => format!("{used}/{}", format::amount(Some(bound), UNKNOWN)),
         None => used.to_string(),

@@ -168,6 +168,10 @@ fn placement_policy(object: &At<'_>, errors: &mut Errors) {
     replicas(&spec.child("replicas"), errors);
     core::tolerations(&spec, errors);
     overrides(&spec, errors);
+    let bytes: usize = spec.items("yield").map(|path| path.as_text().len()).sum();
+    if bytes > MAX_YIELDS {
+        errors.forbidden(spec.path("yield"), "may not be larger than 4096 bytes together");
+    }
     for path in spec.items("yield") {
         if !is_field_path(path.as_text()) {
             errors.invalid(&path.path, path.value, "must be a path of fields below `spec`, such as `spec.replicas`");
@@ -240,6 +244,8 @@ fn replicas(at: &At<'_>, errors: &mut Errors) {
 }
 
 const OPERATIONS: [&str; 6] = ["add", "copy", "move", "remove", "replace", "test"];
+/// Bytes of all fields that a policy yields: they stand in the record on every object, as overrides do.
+const MAX_YIELDS: usize = 4 * 1024;
 /// Bytes of all overrides of a policy: they stand in the record on every object that they change.
 const MAX_OVERRIDES: usize = 16 * 1024;
 

@@ -32,7 +32,10 @@ async fn growth_of_a_pinned_object_over_the_bounds_is_not_admitted_and_usage_is_
     assert_eq!(reason, "PartlyPlaced");
     assert!(message.ends_with("only 14 of 20 replicas fit the bounds of west"), "{message}");
     let status = world.get(&west).await.unwrap()["status"].clone();
-    assert_eq!((&status["used"], &status["bounds"]), (&json!({"cpu": "7", "memory": "0", "pods": "14"}), &json!({"cpu": "7"})));
+    assert_eq!(
+        (&status["usage"], &status["bounds"]),
+        (&json!({"cpu": "7", "memory": "0", "pods": "14"}), &json!({"cpu": "7"}))
+    );
     let explained = world.scheduler.explain_object(&one).await.unwrap().unwrap();
     let verdicts = explained["clusters"][0]["verdicts"].as_array().unwrap();
     let room = verdicts.iter().find(|verdict| verdict["filter"] == "room").unwrap();

@@ -3,7 +3,8 @@
 use super::*;
 
 async fn refused(world: &World, object: &ObjectKey, on: &str) {
-    let is_refused = |placement: Option<&Value>| placement.is_some_and(|placement| condition(placement).0 == "MoveRefused");
+    let is_refused =
+        |placement: Option<&Value>| placement.is_some_and(|placement| condition(placement).0 == "MoveRefused");
     world.until("the refusal", &placement_of(object), is_refused).await;
     assert_eq!(words(world.get(object).await.as_ref()), on);
     let placement = world.placement(object).await.unwrap();
@@ -56,6 +57,13 @@ async fn a_drain_waits_for_a_deployment_with_a_claim_that_one_node_writes() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     world.change(&east, |east| east["spec"]["taints"] = taint.clone()).await;
     refused(&world, &web, "east").await;
+    let mut pinned = world.get(&web).await.unwrap();
+    object::set_annotation(&mut pinned, "portolan.dev/pin", Some("west".into()));
+    let warnings = world.scheduler.preview(SHOP, &GroupVersionKind::new("apps", "v1", "Deployment"), &pinned);
+    assert!(
+        warnings[0].starts_with("if one of its claims is ReadWriteOnce: deployment/web stays on east"),
+        "{warnings:?}"
+    );
     abandon(&world, &web).await;
     world.placed(&web, "east-").await;
 }

@@ -141,8 +141,8 @@ pub struct PhysicalClusterStatus {
     pub allocatable: Resources,
     /// Requests of everything that Portolan has placed here, and the number of its pods.
     #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub used: Resources,
-    /// The bounds that `used` is held to, as the scheduler last read them in `spec.bounds`.
+    pub usage: Resources,
+    /// The bounds that `usage` is held to, as the scheduler last read them in `spec.bounds`.
     #[serde(skip_serializing_if = "Resources::is_empty")]
     pub bounds: Resources,
 }
