@@ -121,7 +121,7 @@ fn fallback(stage: &CaseStage<'_>) -> Result<()> {
 fn bounds(stage: &CaseStage<'_>) -> Result<()> {
     let used = || {
         let cluster = stage.root.json("get physicalcluster south")?;
-        anyhow::Ok(cluster.pointer("/status/used").cloned().unwrap_or_default())
+        anyhow::Ok(cluster.pointer("/status/usage").cloned().unwrap_or_default())
     };
     stage.root.run_args(&[
         "patch",
