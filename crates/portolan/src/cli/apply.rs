@@ -13,18 +13,18 @@ use tower::ServiceExt as _;
 
 /// A client of one workspace.
 #[derive(Clone)]
-pub(super) struct Workspace {
+pub(crate) struct Workspace {
     api: Arc<ApiServer>,
     path: LogicalClusterPath,
 }
 
 impl Workspace {
-    pub(super) fn new(api: &Arc<ApiServer>, path: &LogicalClusterPath) -> Self {
+    pub(crate) fn new(api: &Arc<ApiServer>, path: &LogicalClusterPath) -> Self {
         Self { api: api.clone(), path: path.clone() }
     }
 
     /// Applies every document of a YAML text; the objects that came of it.
-    pub(super) async fn apply(&self, manifests: &str) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn apply(&self, manifests: &str) -> anyhow::Result<Vec<Value>> {
         let mut applied = Vec::new();
         for document in manifests.split("\n---\n").filter(|text| !text.trim().is_empty()) {
             let object: Value = serde_saphyr::from_str(document).context("a manifest is no YAML")?;

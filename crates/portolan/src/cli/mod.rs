@@ -1,7 +1,7 @@
 //! The command line: a file per command.
 
 mod admin;
-mod apply;
+pub(crate) mod apply;
 mod check;
 mod data_dir;
 mod demo;

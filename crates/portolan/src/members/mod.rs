@@ -5,6 +5,8 @@
 
 mod connect;
 mod lines;
+#[cfg(test)]
+mod manifest;
 mod metrics;
 #[cfg(test)]
 mod names;
