@@ -11,11 +11,11 @@ use portolan_types::LogicalClusterId;
 
 use crate::{
     Account, Excess, StoreError, Usage,
-    gate::Purpose,
     keys::{self, meta},
     kv::View,
-    plan::{Before, Plan, PreparedTransaction},
+    plan::{Before, Plan, PreparedTransaction, PreparedWrite},
     read::backend,
+    value::Prepared,
 };
 
 /// Most levels of logical clusters that a change is added to: more than a path can have.
@@ -37,7 +37,7 @@ pub(crate) struct AccountEntry {
     is_stale: bool,
 }
 
-/// How a usage changes.
+/// Difference between two usages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Change {
     objects: i64,
@@ -168,13 +168,13 @@ impl Plan<'_> {
     /// The entries as a transaction would leave them. Plans nothing.
     ///
     /// # Errors
-    /// `OverLimit` when it would have a logical cluster grow beyond what its account says. What is being deleted may grow.
+    /// `OverLimit` when it would have a logical cluster grow beyond what its account says.
     pub(crate) fn charged(
         &mut self,
         txn: &PreparedTransaction,
         befores: &[Before],
     ) -> Result<AccountEntries, StoreError> {
-        let is_bounded = txn.purpose() == Purpose::Any;
+        let is_bounded = txn.writes.iter().zip(befores).any(|(write, before)| is_bounded(write, before.is_deleting()));
         let mut draft = Draft { plan: self, entries: AccountEntries::new() };
         txn.accounts.iter().rev().try_for_each(|account| draft.link(account))?;
         let held: Vec<Option<AccountEntry>> =
@@ -230,6 +230,12 @@ impl Plan<'_> {
     }
 }
 
+/// Returns true for a write that is held to limits: all but deletions and the mark of one, which makes its object a little larger.
+pub(crate) fn is_bounded(write: &PreparedWrite, was_deleting: bool) -> bool {
+    let may_grow = |record: &Prepared| !record.header().is_deleting || was_deleting;
+    write.key.cluster != LogicalClusterId::SYSTEM && write.record.as_ref().is_some_and(may_grow)
+}
+
 /// The stored entry of a logical cluster.
 pub(crate) fn stored_account(view: &dyn View, cluster: LogicalClusterId) -> Result<Option<AccountEntry>, StoreError> {
     let found = view.get(&meta::account(cluster)).map_err(backend)?;
@@ -266,10 +272,10 @@ impl Account {
     /// # Errors
     /// `OverLimit` when it stores more than its share of all that is stored, on a disk that is nearly full.
     fn check_share(&self, held: u64, all: u64) -> Result<(), StoreError> {
-        match held > all / SHARES {
-            true => Err(StoreError::OverLimit { cluster: self.cluster, excess: Excess::Share { held, all } }),
-            false => Ok(()),
+        if held > all / SHARES {
+            return Err(StoreError::OverLimit { cluster: self.cluster, excess: Excess::Share { held, all } });
         }
+        Ok(())
     }
 
     /// # Errors
@@ -298,6 +304,7 @@ mod tests {
         Expect, Transaction,
         core::Core,
         fixtures::Shared,
+        gate::Purpose,
         kv::{Batch, MemoryKv, OrderedKv as _, read},
     };
 

@@ -136,6 +136,11 @@ pub(crate) struct Before {
 }
 
 impl Before {
+    /// Whether it is marked for deletion.
+    pub(crate) fn is_deleting(&self) -> bool {
+        matches!(&self.content, Some(Content::Whole(state)) if state.header().is_deleting)
+    }
+
     /// What is stored of it; and whether something was that is lost.
     pub(crate) fn stored(&self) -> (Usage, bool) {
         match &self.content {

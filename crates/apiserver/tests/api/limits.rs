@@ -115,6 +115,7 @@ async fn workspaces_below_count_for_those_that_hold_them() {
     assert!(refused["message"].as_str().unwrap().contains("\"root:shop\" may store 30"), "{made}: {refused}");
     shop.post(MAPS, config_map("a", json!({}))).await.expect(403);
     shop.post(WORKSPACES, workspace("more", json!({}))).await.expect(403);
+    shop.delete(&format!("{WORKSPACES}/team")).await.expect(200);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! How much logical clusters store, counted by every server for itself: once from all objects there are, and from then on from the
+//! Usage of logical clusters, counted by every server for itself: once from all objects there are, and from then on from the
 //! events of whoever writes.
 //!
 //! Until the first count is done nothing is limited. A server holds its own writes to the limits exactly; what other servers on the same
@@ -55,7 +55,7 @@ impl Change {
         Self { objects: -self.objects, bytes: -self.bytes }
     }
 
-    /// What of it is growth.
+    /// The growth in it, of objects and of bytes.
     fn growth(self) -> Self {
         Self { objects: self.objects.max(0), bytes: self.bytes.max(0) }
     }
@@ -92,7 +92,7 @@ impl Counts {
         }
     }
 
-    /// What is stored, and is about to be.
+    /// Usage of a logical cluster with the growth that is under way.
     fn usage(&self, cluster: LogicalClusterId) -> Usage {
         let Count { mut stored, pending, .. } = self.by.get(&cluster).copied().unwrap_or_default();
         stored.add(pending);
@@ -204,7 +204,7 @@ impl Accounts {
     }
 }
 
-/// What an event says of the object at its key; `None` for other keys.
+/// Returns the change by an event of an object; `None` for events of other keys.
 pub(super) fn change_of(inner: &Inner, event: &proto::Event) -> Option<(LogicalClusterId, Change)> {
     let kv = event.kv.as_ref()?;
     let cluster = inner.layout.parse(&kv.key).filter(|key| key.cluster != LogicalClusterId::SYSTEM)?.cluster;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Account, Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject,
-    gate::Purpose,
+    accounts::is_bounded,
     kv::failed,
     plan::{Met, PreparedTransaction, PreparedWrite, check},
     read::{backend, revision},
@@ -142,7 +142,7 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
         }
         let lost = attempt.lost_indexes(&found, missing).await?;
         // Counts until the events of it are there.
-        let _pending = inner.accounts.charge(attempt.limits(), attempt.changes(&seen))?;
+        let _pending = inner.accounts.charge(attempt.limits(&found), attempt.changes(&seen))?;
         let request = attempt.request(&seen, &found, lost);
         let count = attempt.writes.len();
         portolan_types::failpoint!("etcd/commit-planned");
@@ -245,9 +245,7 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     fn new(inner: &'a Inner, txn: PreparedTransaction) -> Self {
-        let is_bounded = txn.purpose() == Purpose::Any;
         let PreparedTransaction { accounts, checks, writes, .. } = txn;
-        let accounts = if is_bounded { accounts } else { Vec::new() };
         let mut clusters: Vec<LogicalClusterId> = writes.iter().map(|write| write.key.cluster).collect();
         clusters.sort_unstable();
         clusters.dedup();
@@ -258,8 +256,11 @@ impl<'a> Attempt<'a> {
         self.writes.iter().map(|write| &write.key).chain(self.checks.iter().map(|(key, _)| key))
     }
 
-    fn limits(&self) -> &[Account] {
-        &self.accounts
+    /// The accounts that the writes are held to.
+    fn limits(&self, found: &[Before]) -> &[Account] {
+        let is_deleting = |before: &Before| before.whole().is_some_and(|stored| stored.record.header.is_deleting);
+        let mut writes = self.writes.iter().zip(found);
+        if writes.any(|(write, before)| is_bounded(write, is_deleting(before))) { &self.accounts } else { &[] }
     }
 
     /// How the writes change what logical clusters store.

@@ -1,7 +1,7 @@
 //! What logical clusters store is counted, and held to their limits.
 
 use portolan_store::{Account, Committed, Excess, Expect, StoreError, Transaction, Usage};
-use portolan_types::{LogicalClusterId, ObjectKey};
+use portolan_types::{LogicalClusterId, ObjectKey, Record};
 
 use crate::scene::{Scene, cluster, pod, record, text};
 
@@ -127,4 +127,28 @@ pub(crate) async fn of_many_at_once_as_many_are_written_as_fit(scene: Scene) {
     assert_eq!(usage(&scene, 2).await.objects, 20);
     let stored = scene.list(portolan_store::RangeScope::Everything(cluster(2))).await;
     assert_eq!(stored.len(), 20, "{:?}", stored.iter().map(|one| text(&one.record)).collect::<Vec<_>>());
+}
+
+pub(crate) async fn what_is_full_can_be_deleted_and_does_not_grow_meanwhile(scene: Scene) {
+    assert_eq!(usage(&scene, 2).await, Usage::default());
+    let put = |state: serde_json::Value, limit: Vec<Account>| {
+        let txn = Transaction::one(pod(2, "a"), Expect::Anything, Some(Record::of(&state)));
+        scene.commit(Transaction { accounts: limit, ..txn })
+    };
+    let state = |more: serde_json::Value, finalizers: &[&str]| {
+        let mut state = serde_json::json!({"metadata": {"name": "a", "finalizers": finalizers}});
+        state["metadata"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        state
+    };
+    let deleting = || serde_json::json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    put(state(serde_json::json!({}), &["a/b", "c/d"]), vec![]).await.unwrap();
+    let full = || async { vec![account(2, 1, usage(&scene, 2).await)] };
+    let limit = full().await;
+    put(state(deleting(), &["a/b", "c/d"]), limit.clone()).await.expect("the mark is more than there was");
+    let mut larger = deleting();
+    larger["annotations"] = serde_json::json!({"more": "x".repeat(1000)});
+    let refused = put(state(larger, &["a/b", "c/d"]), limit.clone()).await;
+    assert!(matches!(refused, Err(StoreError::OverLimit { .. })), "{refused:?}");
+    put(state(deleting(), &["a/b"]), limit.clone()).await.expect("a finalizer goes");
+    write(&scene, pod(2, "a"), None, &limit).await.unwrap();
 }

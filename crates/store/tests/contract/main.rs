@@ -61,6 +61,7 @@ on_every_engine! {
         what_a_watch_has_come_to_is_never_ahead_of_what_it_brings,
         a_compaction_at_a_deletion_loses_neither_it_nor_its_revision;
     accounts: a_logical_cluster_grows_up_to_its_limits, bytes_are_counted_as_they_are_stored,
-        what_is_below_counts_for_all_ancestors, of_many_at_once_as_many_are_written_as_fit;
+        what_is_below_counts_for_all_ancestors, of_many_at_once_as_many_are_written_as_fit,
+        what_is_full_can_be_deleted_and_does_not_grow_meanwhile;
     clusters: a_deleted_cluster_is_gone_for_good, deleting_a_large_cluster_is_seen_by_watchers;
 }
