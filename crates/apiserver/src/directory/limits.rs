@@ -1,4 +1,4 @@
-//! How much a workspace with all below it may store.
+//! Limits of a workspace, with all workspaces below it.
 
 use portolan_store::{Account, Usage};
 use portolan_types::{LogicalClusterId, StatusCause, object, quantity::Quantity};
@@ -24,7 +24,7 @@ impl WorkspaceLimits {
     /// The limits in the annotations of a Workspace.
     ///
     /// # Errors
-    /// What is wrong with an annotation.
+    /// The cause that an annotation cannot be read.
     pub(crate) fn of(workspace: &Value) -> Result<Self, StatusCause> {
         let of = |key, read: fn(&str) -> Option<u64>, what| {
             let Some(text) = object::annotation(workspace, key) else { return Ok(None) };
@@ -44,7 +44,7 @@ impl WorkspaceLimits {
         self == Self::default()
     }
 
-    /// What counts, where the server allows `most`.
+    /// Returns the limits in effect, where the server allows `most`.
     fn within(self, most: Usage) -> Usage {
         Usage { objects: self.objects.unwrap_or(most.objects), bytes: self.bytes.unwrap_or(most.bytes) }
     }

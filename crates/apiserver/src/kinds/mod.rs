@@ -46,10 +46,8 @@ impl ServedKinds {
     pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
         let mut kinds: Vec<_> = self.surface.kinds().filter(|(_, kind)| kind.served).collect();
         kinds.sort_by_key(|(table, kind)| table.conversion().map(|_| &kind.gvk.group));
-        let shown = |kind: &Arc<Kind>| match self.computes_nodes && reach::is_node(kind) {
-            true => reach::computed_node().clone(),
-            false => kind.clone(),
-        };
+        let is_computed = |kind: &Arc<Kind>| self.computes_nodes && reach::is_node(kind);
+        let shown = |kind: &Arc<Kind>| if is_computed(kind) { reach::computed_node().clone() } else { kind.clone() };
         kinds.into_iter().map(|(_, kind)| shown(kind)).collect()
     }
 }

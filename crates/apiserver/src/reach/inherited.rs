@@ -3,7 +3,7 @@
 use portolan_types::{LogicalClusterPath, object};
 use serde_json::{Value, json};
 
-/// Where it is registered.
+/// Annotation with the workspace that a physical cluster is registered in.
 const WORKSPACE: &str = "portolan.dev/workspace";
 /// Fields of the metadata that are shown.
 const METADATA: [&str; 6] = ["name", "uid", "labels", "creationTimestamp", "generation", "deletionTimestamp"];

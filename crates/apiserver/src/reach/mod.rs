@@ -71,7 +71,7 @@ struct Ancestor {
     grants: UseGrants,
 }
 
-/// What a logical cluster sees of the physical clusters within its reach.
+/// View of a logical cluster on the physical clusters within its reach.
 pub(crate) struct Reach {
     view: View,
     own: LogicalClusterId,
@@ -81,7 +81,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// What is seen of `target` in a logical cluster; `None` for what is stored there as it is shown.
+    /// Returns the view that `target` is in a logical cluster; `None` for a resource that is shown as it is stored.
     ///
     /// # Errors
     /// When rights cannot be read.
@@ -171,7 +171,7 @@ impl Reach {
         }
     }
 
-    /// Where a physical cluster is registered, if it is within reach.
+    /// Returns the logical cluster that a physical cluster is registered in, if it is within reach.
     fn home(&self, key: &ObjectKey) -> Option<&Ancestor> {
         let home = self.lineage.iter().find(|ancestor| ancestor.cluster.id == key.cluster)?;
         let may_use = || home.grants.allow(&self.identity, &key.name);

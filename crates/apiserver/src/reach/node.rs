@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 /// Labels that Kubernetes' own tools look for, beside those of the physical cluster.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const SYSTEM: &str = "kubernetes.io/os";
-/// Where cloud providers say where a node is, and the label of a physical cluster that says so.
+/// Labels of cloud providers for the place of a node, and those of a physical cluster.
 const PLACES: [(&str, &str); 2] =
     [("topology.kubernetes.io/region", "region"), ("topology.kubernetes.io/zone", "zone")];
 /// Conditions of a node that a physical cluster never has.
 const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
-/// What is said of a node that nobody knows of a physical cluster.
+/// Fields of `nodeInfo` that a physical cluster has no value for.
 const UNKNOWN_INFO: [&str; 7] =
     ["architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"];
 

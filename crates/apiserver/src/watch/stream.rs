@@ -244,10 +244,11 @@ impl Watch {
             let event = from_shared(&self.api, &self.call, event).await?;
             if let Some((seen, record)) = self.filter.sees(&event)? {
                 let of = (&event.key, &**record);
-                let frame = match self.is_own_view {
-                    // Others see the same write in another way.
-                    true => self.encoder.initial(seen, of, event.revision)?,
-                    false => self.encoder.frame(&self.api.frames, seen, of, event.revision)?,
+                // Others may see the same write in another way.
+                let frame = if self.is_own_view {
+                    self.encoder.initial(seen, of, event.revision)?
+                } else {
+                    self.encoder.frame(&self.api.frames, seen, of, event.revision)?
                 };
                 self.metrics.sizes.observe(frame.len() as f64);
                 frames.push(frame);

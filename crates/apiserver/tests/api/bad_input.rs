@@ -401,7 +401,8 @@ async fn paths_and_parameters_that_mean_nothing() {
         get("an unknown resource", "/clusters/root/api/v1/namespaces/default/nothings", 404, "NotFound"),
         get("an unknown version", "/clusters/root/apis/apps/v9/things", 404, "NotFound"),
         get("no logical cluster", "/clusters", 404, "NotFound"),
-        get("a logical cluster that is not there", "/clusters/root:nowhere/api", 404, "NotFound"),
+        get("a logical cluster that is not there", "/clusters/root:nowhere/api/v1/pods", 404, "NotFound")
+            .says("workspace \"root:nowhere\" not found"),
         get("dots", "/clusters/../api/v1/pods", 400, "BadRequest"),
         get("encoded dots", "/clusters/%2e%2e/api/v1/pods", 400, "BadRequest"),
         get("twice encoded dots", "/clusters/%252e%252e/api/v1/pods", 400, "BadRequest"),

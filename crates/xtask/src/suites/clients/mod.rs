@@ -75,7 +75,9 @@ pub(super) fn run_against_portolan(
     tools: &Tools,
     dir: &Path,
 ) -> Result<()> {
-    let server = Portolan::start_with(program, tools, &dir.join("portolan"), &[HISTORY])?;
+    // Suites make the nodes by hand that they look for.
+    let flags = [HISTORY, "--stored-nodes"];
+    let server = Portolan::start_with(program, tools, &dir.join("portolan"), &flags)?;
     run_at(report, chosen, server, tools, dir)
 }
 
@@ -87,7 +89,7 @@ pub(super) fn run_against_pair(
     tools: &Tools,
     dir: &Path,
 ) -> Result<()> {
-    let (mut pair, server) = Pair::start(program, tools, dir, &[HISTORY])?;
+    let (mut pair, server) = Pair::start(program, tools, dir, &[HISTORY, "--stored-nodes"])?;
     let (done, kills) = pair.while_one_is_killed(|| run_at(report, chosen, server, tools, dir));
     was_killed(report, "clients", kills);
     done
