@@ -45,6 +45,6 @@ pub use config::{ApiServerConfig, ConfigError};
 pub use directory::{Directory, LogicalCluster};
 pub use encode::{Body, BodyError, full};
 pub use in_process::InProcess;
-pub use limits::FairShare;
+pub use limits::{FairShare, yield_long_slice};
 pub use portolan_machinery::rbac::User;
 pub use server::{ApiServer, StartError};

@@ -1,7 +1,7 @@
 //! Endpoints of Services, the old form of EndpointSlices, for clients that know no other: made of the slices that physical
 //! clusters show, where kube-controller-manager makes them of the Pods themselves.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
 use portolan_store::{Change, Event, RangeScope};
@@ -21,6 +21,8 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The annotation of Endpoints that leave addresses out, and how many addresses there are at most, as upstream.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MOST: usize = 1000;
+/// Wait of a look for more slices that change: each look reads, and may write, all addresses of a Service.
+const LINGER: Duration = Duration::from_millis(200);
 
 /// The loop over Services with a selector. Endpoints of other Services are their users' own.
 pub struct Endpoints {
@@ -239,6 +241,10 @@ impl Controller for Endpoints {
             "endpoints" if event.change == Change::Created => Vec::new(),
             _ => vec![named(event.key.name.clone())],
         }
+    }
+
+    fn linger(&self, event: &Event, _: &ObjectKey) -> Duration {
+        if event.key.resource == self.slices.group_resource() { LINGER } else { Duration::ZERO }
     }
 
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {

@@ -18,6 +18,7 @@ use crate::{
     kubelet::Kubelet,
     logs::CannedLogs,
     network, nodes, storage, workloads,
+    yielding::YieldingStore,
 };
 
 /// What a simulated cluster is made of.
@@ -101,6 +102,7 @@ impl SimulatedCluster {
         seams: Seams,
         shutdown: &CancellationToken,
     ) -> Result<Self, StartError> {
+        let store: DynStore = Arc::new(YieldingStore(store));
         let mut config_of_api =
             ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
         config_of_api.hooks.streams = config.streams.clone();

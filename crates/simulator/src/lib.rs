@@ -17,5 +17,6 @@ mod nodes;
 mod schedule;
 mod storage;
 mod workloads;
+mod yielding;
 
 pub use cluster::{SimulatedCluster, SimulationConfig, StartError};

@@ -9,6 +9,7 @@
 //! A slice ends with the poll: what waits, for a disk or for a client, has none.
 
 use std::{
+    cell::Cell,
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     hash::Hash,
     pin::Pin,
@@ -22,6 +23,9 @@ use parking_lot::Mutex;
 use portolan_types::LogicalClusterId;
 
 use super::fair::Flow;
+
+/// Time after which work that never waits ends its slice ([`yield_long_slice`]).
+const LONG_SLICE: Duration = Duration::from_millis(1);
 
 /// Of how many who do not wait is known what they have had, of tenants and of the users of each. Of more it is forgotten.
 const REMEMBERED: usize = 256;
@@ -196,6 +200,11 @@ struct Inner {
     is_fixed: bool,
 }
 
+thread_local! {
+    /// Begin of the slice in which this thread polls.
+    static SLICE_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 tokio::task_local! {
     /// That of the work that is being polled.
     static TASK_FLOW: TaskFlow;
@@ -246,11 +255,14 @@ impl TaskFlow {
     }
 
     fn begin_slice(&self, granted: Flow) -> TimeSlice<'_> {
-        *self.0.slice.lock() = Some((granted, Instant::now()));
+        let now = Instant::now();
+        *self.0.slice.lock() = Some((granted, now));
+        SLICE_BEGAN.set(Some(now));
         TimeSlice(self)
     }
 
     fn end_slice(&self) {
+        SLICE_BEGAN.set(None);
         let slice = self.0.slice.lock().take();
         if let Some((granted, began)) = slice {
             self.0.processor.end(granted, self.flow(), began);
@@ -277,6 +289,16 @@ pub(super) fn belongs_to(flow: Flow) {
 /// Gives the slice back that this work has: what follows takes long, and others share it out.
 pub(crate) fn leave_slice() {
     let _ = TASK_FLOW.try_with(TaskFlow::end_slice);
+}
+
+/// Ends the slice that this work has when it has lasted for long; to be called between steps of work that never waits.
+pub async fn yield_long_slice() {
+    match SLICE_BEGAN.get() {
+        Some(began) if began.elapsed() >= LONG_SLICE => tokio::task::yield_now().await,
+        Some(_) => {}
+        // It has none, and leaves its thread to others as all tasks do.
+        None => tokio::task::consume_budget().await,
+    }
 }
 
 /// Work that goes on when its request has been answered: in slices of its own, which are those of whoever's request is being worked on.
@@ -312,6 +334,11 @@ impl Dispatch {
         context: &mut Context<'_>,
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
+        if self.task_flow.0.is_fixed && TASK_FLOW.try_with(|_| ()).is_ok() {
+            // It is part of work that has a slice. To wait for a second one could be for ever: nobody gives the first one back.
+            *self = self.task_flow.dispatch();
+            return work(context);
+        }
         let _slice = ready!(self.wait(context));
         work(context)
     }
@@ -611,8 +638,7 @@ mod tests {
         let mut waits = pin!(task_flow(&processor, 3).work(future::ready(3)));
         let mut work = pin!(TaskFlow::fixed(processor.clone(), owner).work(future::poll_fn(|_| {
             belongs_to(asking);
-            let spawned = in_own_slices(future::ready(()));
-            assert!(poll(pin!(spawned), &Arc::default()).is_pending(), "its slices are of the same flow");
+            assert_eq!(TASK_FLOW.with(TaskFlow::apart).flow(), owner, "what it spawns is of the same flow");
             assert!(poll(waits.as_mut(), &Arc::default()).is_pending());
             Poll::Ready(())
         })));
@@ -620,6 +646,33 @@ mod tests {
         let state = processor.0.lock();
         let had = |flow: Flow| state.tenants.lines.get(&flow.cluster).map(|line| line.0);
         assert!(had(owner) > Some(Duration::ZERO) && had(asking).is_none() && had(other) == Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn work_of_a_fixed_flow_within_other_work_needs_no_second_slice() {
+        let processor = Processor::new(1);
+        let share = TaskFlow::fixed(processor.clone(), flow(1, 1));
+        let inner = Box::pin(share.work(future::ready(1)));
+        let mut outer = pin!(task_flow(&processor, 3).work(inner));
+        assert_eq!(poll(outer.as_mut(), &Arc::default()), Poll::Ready(1), "there is one slice, and it has that");
+        let state = processor.0.lock();
+        assert!(state.running == 0 && state.granted.is_empty() && state.tenants.is_empty(), "nothing is held");
+    }
+
+    #[test]
+    fn work_that_never_waits_ends_its_slices_between_steps() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _entered = runtime.enter();
+        let processor = Processor::new(1);
+        let mut work = pin!(TaskFlow::fixed(processor.clone(), flow(1, 1)).work(async {
+            yield_long_slice().await;
+            std::thread::sleep(LONG_SLICE);
+            yield_long_slice().await;
+            yield_long_slice().await;
+        }));
+        assert!(poll(work.as_mut(), &Arc::default()).is_pending(), "after the long step only");
+        assert_eq!(processor.0.lock().running, 0);
+        assert_eq!(poll(work.as_mut(), &Arc::default()), Poll::Ready(()));
     }
 
     #[test]

@@ -124,6 +124,8 @@ async fn watch(
             batch = events.next() => {
                 for event in batch?.events {
                     fed.iter().for_each(|fed| fed.take_in(&event));
+                    // A long batch lets others in.
+                    tokio::task::consume_budget().await;
                 }
             }
             Ok(()) = upto.changed() => {}

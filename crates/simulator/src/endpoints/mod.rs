@@ -26,7 +26,7 @@ use slices::{ServiceSlices, SliceTemplate};
 /// Label of a slice that names its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
 /// Wait of a look at a Service for more events of its pods: one write then serves more of them.
-const LINGER: Duration = Duration::from_millis(20);
+const LINGER: Duration = Duration::from_millis(100);
 
 /// Loop over Services.
 pub(crate) struct Endpoints {
