@@ -145,6 +145,7 @@ impl Members {
         self.upstream.register(uid.clone(), found.key.clone());
         let mut config = SyncerConfig::new(name, uid.clone(), spec, self.upstream.next_syncer(&uid).await?);
         config.deletions_held = are_deletions_held(&found.object);
+        config.tasks = self.connections.tasks_of(&uid, found.key.cluster);
         let upstream: Arc<dyn portolan_types::upstream::Upstream> = self.upstream.clone();
         let connector = connector.unwrap_or_else(connect::unusable);
         let handle = Syncer::spawn(config, upstream, connector, self.plane.seams().clone(), &end);

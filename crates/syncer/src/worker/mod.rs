@@ -27,6 +27,7 @@ mod report;
 mod session;
 mod shown_names;
 mod state;
+mod tasks;
 mod write;
 
 use std::{
@@ -46,7 +47,7 @@ use portolan_types::{
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub use self::limits::SyncLimits;
+pub use self::{limits::SyncLimits, tasks::TaskWrapper};
 use self::{
     brake::Brake,
     mirror::Place,
@@ -83,6 +84,8 @@ pub struct SyncerConfig {
     pub deletions_held: bool,
     /// The most that is held of the physical cluster.
     pub limits: SyncLimits,
+    /// In whose name the tasks are polled.
+    pub tasks: TaskWrapper,
 }
 
 impl SyncerConfig {
@@ -101,6 +104,7 @@ impl SyncerConfig {
             namespace_linger: Duration::from_secs(5),
             deletions_held: false,
             limits: SyncLimits::default(),
+            tasks: TaskWrapper::default(),
         }
     }
 }
@@ -317,11 +321,12 @@ impl Worker {
 
 async fn run(worker: Arc<Worker>) {
     let mut tasks = JoinSet::new();
-    tasks.spawn(guarded(worker.clone(), above::follow(worker.clone())));
-    tasks.spawn(guarded(worker.clone(), session::supervise(worker.clone())));
-    tasks.spawn(guarded(worker.clone(), namespace_labels::follow(worker.clone())));
+    let wrapper = &worker.config.tasks;
+    tasks.spawn(wrapper.wrap(guarded(worker.clone(), above::follow(worker.clone()))));
+    tasks.spawn(wrapper.wrap(guarded(worker.clone(), session::supervise(worker.clone()))));
+    tasks.spawn(wrapper.wrap(guarded(worker.clone(), namespace_labels::follow(worker.clone()))));
     for _ in 0..worker.config.concurrency.max(1) {
-        tasks.spawn(guarded(worker.clone(), work(worker.clone())));
+        tasks.spawn(wrapper.wrap(guarded(worker.clone(), work(worker.clone()))));
     }
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {

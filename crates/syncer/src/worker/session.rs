@@ -170,11 +170,11 @@ fn reason_of(error: &DownstreamError) -> (String, String) {
 
 /// Returns when the physical cluster has not answered for several heartbeats.
 async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
-    let mut watches = JoinSet::new();
-    watches.spawn(reflect::follow(worker.clone(), session.clone(), Served::namespaces()));
-    watches.spawn(events::follow(worker.clone(), session.clone()));
+    let (mut watches, wrapper) = (JoinSet::new(), &worker.config.tasks);
+    watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), Served::namespaces())));
+    watches.spawn(wrapper.wrap(events::follow(worker.clone(), session.clone())));
     for served in session.all_served() {
-        watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
+        watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), served)));
     }
     let (mut silent_since, mut discovered) = (None, Instant::now());
     loop {
@@ -202,7 +202,7 @@ async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
             discovered = Instant::now();
             learn_audiences(worker, &session).await;
             for served in found_since(worker, &session).await {
-                watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
+                watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), served)));
             }
         }
     }

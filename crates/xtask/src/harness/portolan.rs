@@ -137,9 +137,10 @@ impl Portolan {
 fn spawn(program: &Path, data: &Path, port: u16, logs: &Path, flags: &[String]) -> Result<Process> {
     let data = format!("--data-dir={}", data.display());
     let address = format!("--bind-address=127.0.0.1:{port}");
-    // The physical clusters and webhooks of these tests are on this machine.
-    let args = ["server", data.as_str(), address.as_str(), "--allow-loopback-clusters", "--allow-local-webhooks"];
-    let args = args.into_iter().chain(flags.iter().map(String::as_str));
+    // The physical clusters and webhooks of these tests are on this machine, or simulated in workspaces.
+    let permissions = ["--allow-loopback-clusters", "--allow-local-webhooks", "--allow-simulated-tenant-clusters"];
+    let args = ["server", data.as_str(), address.as_str()].into_iter().chain(permissions);
+    let args = args.chain(flags.iter().map(String::as_str));
     Process::spawn("portolan", program, args, logs)
 }
 
