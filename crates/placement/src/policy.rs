@@ -5,8 +5,8 @@ use std::sync::Arc;
 use portolan_types::{
     LabelSelector,
     placement::{
-        ClusterSelector, Count, DivideBy, Enforcement, Override, PlacementPolicySpec, PolicyRef, ReplicaMode,
-        ResourceSelector, Toleration,
+        ClusterSelector, Count, DivideBy, Enforcement, MAX_POLICY_BYTES, Override, PlacementPolicySpec, PolicyRef,
+        ReplicaMode, ResourceSelector, Toleration,
     },
 };
 
@@ -59,7 +59,8 @@ impl Policy {
     /// Parses the selectors. A policy with a fault places nothing: as a proposal it is passed over, as a constraint it allows
     /// no physical cluster, because what it meant to forbid is not known.
     pub fn compile(spec: PlacementPolicySpec) -> Self {
-        let mut fault = None;
+        let bytes = json!(spec).to_string().len();
+        let mut fault = (bytes > MAX_POLICY_BYTES).then(|| format!("the spec is larger than {MAX_POLICY_BYTES} bytes"));
         let mut labels = |selector: &_| match LabelSelector::try_from(selector) {
             Ok(labels) => Some(labels),
             Err(error) => {
@@ -336,6 +337,13 @@ mod tests {
         let either = json!({"resources": [{"apiGroup": "batch"}, {"apiGroup": "apps"}]});
         assert!(policy(1, "p", either).policy.is_about(&web), "any entry is enough");
         assert!(!Policy::compile(PlacementPolicySpec::default()).is_about(&web), "none is about nothing");
+    }
+
+    #[test]
+    fn a_policy_that_is_too_large_to_be_looked_at_each_time_is_set_aside() {
+        let names: Vec<String> = (0..20_000).map(|n| format!("cluster-{n}")).collect();
+        let large = policy(1, "p", json!({"clusters": {"names": names}}));
+        assert_eq!(large.policy.fault(), Some("the spec is larger than 131072 bytes"));
     }
 
     #[test]

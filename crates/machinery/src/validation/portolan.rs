@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use portolan_types::{json_patch::json_len, placement::MAX_POLICY_BYTES};
 use serde_json::Value;
 
 use super::{
@@ -142,6 +143,9 @@ fn physical_cluster_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
 
 fn placement_policy(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
+    if json_len(object.get("spec")) > MAX_POLICY_BYTES {
+        errors.forbidden(spec.path.clone(), "may not be larger than 131072 bytes");
+    }
     if spec.count("resources") == 0 {
         errors.required(spec.path("resources"), "must name at least one kind of object");
     }

@@ -171,6 +171,9 @@ fn is_zero(n: &i64) -> bool {
     *n == 0
 }
 
+/// Most bytes of the `spec` of a policy as JSON. Every decision in its reach looks at all of it.
+pub const MAX_POLICY_BYTES: usize = 128 * 1024;
+
 /// `spec` of a `PlacementPolicy` and of a `ClusterPlacementPolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
