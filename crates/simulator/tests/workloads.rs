@@ -243,6 +243,7 @@ async fn a_cron_job_starts_a_job_when_it_is_due() {
     let scheduled = |cron: &Value| cron["status"]["lastScheduleTime"] == "2026-01-01T00:05:00Z";
     f.until(path, scheduled).await;
     f.until(jobs, |jobs| jobs.pointer("/items/0/status/succeeded") == Some(&json!(1))).await;
+    f.until(path, |cron| cron["status"]["lastSuccessfulTime"] == "2026-01-01T00:05:10Z").await;
     let owner = f.get(jobs).await["items"][0]["metadata"]["ownerReferences"][0]["name"].clone();
     assert_eq!((owner, count(&f.get(jobs).await)), (json!("tick"), 1), "one for one time");
 }

@@ -58,6 +58,21 @@ fn due(cron: &Value, now: Timestamp) -> Option<(Option<Timestamp>, Timestamp)> {
     Some((latest, next))
 }
 
+/// Returns true when a Job that was due at a time may not start any more.
+fn is_too_late(cron: &Value, due: Timestamp, now: Timestamp) -> bool {
+    let deadline = number(cron, "/spec/startingDeadlineSeconds");
+    deadline.is_some_and(|seconds| due.as_second().saturating_add(seconds) < now.as_second())
+}
+
+/// Returns when the last Job ended well, as far as Jobs that are still there and the status tell.
+fn last_success(cron: &Value, jobs: &[Found]) -> Option<String> {
+    let ended = jobs.iter().filter(|job| is_true(&job.object, "Complete"));
+    let known = std::iter::once(text(cron, "/status/lastSuccessfulTime"));
+    // Times of one form and zone are ordered as texts are.
+    let last = ended.map(|job| text(&job.object, "/status/completionTime")).chain(known).max();
+    last.filter(|at| !at.is_empty()).map(str::to_owned)
+}
+
 impl Workload for CronJobs {
     const NAME: &'static str = "simulated-cronjobs";
     const PARENT: (&'static str, &'static str) = ("batch", "CronJob");
@@ -71,6 +86,7 @@ impl Workload for CronJobs {
         let ended = |job: &&Found| is_true(&job.object, "Complete") || is_true(&job.object, "Failed");
         let active: Vec<&Found> = jobs.iter().filter(|job| !ended(job)).collect();
         let suspended = cron.object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
+        let latest = latest.filter(|at| !is_too_late(&cron.object, *at, now));
         let policy = text(&cron.object, "/spec/concurrencyPolicy");
         let mut status = cron.object.get("status").cloned().unwrap_or_else(|| json!({}));
         if let Some(at) = latest.filter(|_| !suspended && (policy != "Forbid" || active.is_empty())) {
@@ -86,6 +102,9 @@ impl Workload for CronJobs {
             json!({"apiVersion": "batch/v1", "kind": "Job", "name": object::name(&job.object),
                    "namespace": object::namespace(&job.object), "uid": object::meta_text(&job.object, "uid")})
         };
+        if let Some(at) = last_success(&cron.object, &jobs) {
+            status["lastSuccessfulTime"] = at.into();
+        }
         status["active"] = active.iter().map(reference).collect();
         family.write_status(&cron.key, &status).await?;
         let wait = next.duration_since(now).as_secs().clamp(1, 3600);
@@ -96,6 +115,16 @@ impl Workload for CronJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_late_is_not_started() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let cron = json!({"spec": {"startingDeadlineSeconds": 60}});
+        for (now, expected) in [("2026-01-01T00:01:00Z", false), ("2026-01-01T00:01:01Z", true)] {
+            assert_eq!(is_too_late(&cron, at("2026-01-01T00:00:00Z"), at(now)), expected, "{now}");
+        }
+        assert!(!is_too_late(&json!({}), at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")));
+    }
 
     #[test]
     fn only_the_last_missed_time_is_due() {

@@ -76,10 +76,19 @@ pub(super) fn fails(container: &Value) -> bool {
 
 fn ends_badly<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> bool {
     let mut words = words;
-    let Some(last) = words.next_back().map(str::trim_end) else { return false };
-    let statement = last.rsplit([';', '&', '|', '\n']).next().unwrap_or_default().trim();
-    let code = statement.strip_prefix("exit ").and_then(|code| code.trim().parse::<i64>().ok());
-    matches!(statement, "false" | "/bin/false" | "/usr/bin/false") || code.is_some_and(|code| code != 0)
+    let Some(script) = words.next_back().map(str::trim_end) else { return false };
+    let last = script.rsplit([';', '\n']).next().unwrap_or_default();
+    // Of what stands behind another command nobody knows whether it is done, unless that one cannot fail.
+    let mut parts = last.rsplit("&&").map(str::trim);
+    let is_bad = |command: &str| {
+        let code = command.strip_prefix("exit ").and_then(|code| code.trim().parse::<i64>().ok());
+        matches!(command, "false" | "/bin/false" | "/usr/bin/false") || code.is_some_and(|code| code != 0)
+    };
+    let is_harmless = |command: &str| {
+        let first = command.split_whitespace().next().unwrap_or_default();
+        ["echo", "printf", "sleep", "true", "date"].contains(&first) && !command.contains("||")
+    };
+    parts.next().is_some_and(is_bad) && parts.all(is_harmless)
 }
 
 /// Returns true for a pod whose containers are started again when they end.
@@ -214,6 +223,19 @@ mod tests {
         assert_eq!(verdict(liveness, Value::Null), Verdict::Crashes);
         assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 1"]}), Value::Null), Verdict::Crashes);
         assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 0"]}), Value::Null), runs);
+        for (script, fails) in [
+            ("false", true),
+            ("/bin/false", true),
+            ("echo no; exit 1", true),
+            ("echo no && exit 2", true),
+            ("sleep 1\nexit 1\n", true),
+            ("redis-cli ping || exit 1", false),
+            ("test -f /tmp/bad && exit 1", false),
+            ("if ! check; then exit 1; fi", false),
+            ("exit 0", false),
+        ] {
+            assert_eq!(super::fails(&json!({"command": ["sh", "-c"], "args": [script]})), fails, "{script}");
+        }
         let failing = json!({"readinessProbe": {"exec": {"command": ["false"]}}});
         assert_eq!(verdict(failing, json!({READY: "true"})), runs, "the annotation decides");
         assert!(is_unready(&verdict(json!({}), json!({READY: "false"})), "annotation"));
