@@ -136,8 +136,8 @@ pub(crate) async fn read_list(
     let remaining = read.more.flatten();
     let token = read.more.and(read.objects.last()).map(|last| {
         let namespace = last.key.namespace().map(|n| n.as_str().to_owned()).unwrap_or_default();
-        let revision =
-            Some(at.unwrap_or(read.revision)).filter(|_| place.as_ref().is_none_or(|p| p.revision.is_some()));
+        // As etcd3's store in kube-apiserver does: after one page of an inconsistent token the rest is of one revision again.
+        let revision = Some(at.unwrap_or(read.revision));
         let next = Place { revision, last: (namespace, last.key.name.as_str().to_owned()), remaining };
         continue_token::encode(key, &identity, &next)
     });

@@ -279,7 +279,7 @@ async fn other_versions_show_the_same_object() {
 async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
     let plane = Plane::new().await;
     let admin = plane.admin();
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b", "c", "d"] {
         admin.post(MAPS, config_map(name, json!({}))).await.expect(201);
     }
     let first = admin.get(&format!("{MAPS}?limit=1")).await.expect(200).json();
@@ -293,6 +293,12 @@ async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
     let token = expired["metadata"]["continue"].as_str().unwrap();
     let rest = admin.get(&format!("{MAPS}?limit=1&continue={token}")).await.expect(200).json();
     assert_eq!(names(&rest), ["c"]);
+    // From here on the rest is of one state again.
+    admin.post(MAPS, config_map("e", json!({}))).await.expect(201);
+    let token = rest["metadata"]["continue"].as_str().unwrap();
+    let last = admin.get(&format!("{MAPS}?limit=9&continue={token}")).await.expect(200).json();
+    assert_eq!(names(&last), ["d"]);
+    assert_eq!(last["metadata"]["resourceVersion"], rest["metadata"]["resourceVersion"]);
     // The request is not refused: all clients look for this in the stream.
     let mut gone = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={version}"), &[]).await;
     let event = gone.next().await.unwrap();
