@@ -163,7 +163,12 @@ fn reference(owner: Owner<'_>) -> Value {
 /// Labels or annotations that are not Portolan's own.
 fn kept(downstream: &Value, field: &str) -> Map<String, Value> {
 /// Names the physical cluster as the node of a bound Pod, and the node there in an annotation: upstream a Node stands for a physical
-/// cluster.
+    for endpoint in pod.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(node) = endpoint.get_mut("nodeName") {
+            *node = cluster.into();
+        }
+    }
+/// cluster. The endpoints of an EndpointSlice are on it, too.
 pub fn name_node(pod: &mut Value, cluster: &str) {
     let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).map(str::to_owned) else { return };
     object::set_annotation(pod, annotations::NODE, Some(node));

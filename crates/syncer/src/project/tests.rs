@@ -162,3 +162,10 @@ fn fixed_names_are_told_apart_only_on_several_clusters() {
         assert_eq!(shown_name(&pod, Some(Owner { key: &key, object: &set }), origin), expected);
     }
 }
+
+#[test]
+fn endpoints_are_on_the_node_that_stands_for_their_cluster() {
+    let mut slice = json!({"kind": "EndpointSlice", "endpoints": [{"nodeName": "n1"}, {"addresses": ["10.0.0.1"]}]});
+    name_node(&mut slice, "east");
+    assert_eq!(slice["endpoints"], json!([{"nodeName": "east"}, {"addresses": ["10.0.0.1"]}]));
+}
