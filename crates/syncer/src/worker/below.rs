@@ -284,9 +284,11 @@ impl Worker {
             self.queue.add(Work::Below(place));
             return Ok(Outcome::Done);
         };
-        self.hand_down_metadata(&session, upstream, &place, &found.object).await?;
-        if object::is_deleting(&upstream.object) && !object::is_deleting(&found.object) {
-            self.hand_down(&session, upstream, &place, &found.object).await?;
+        match (object::is_deleting(&upstream.object), object::is_deleting(&found.object)) {
+            (true, false) => self.hand_down(&session, upstream, &place, &found.object).await?,
+            // What was changed may be refused there: that is no reason to keep it.
+            (true, true) => {}
+            (false, _) => self.hand_down_metadata(&session, upstream, &place, &found.object).await?,
         }
         Ok(Outcome::Done)
     }

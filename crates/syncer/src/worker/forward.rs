@@ -123,10 +123,16 @@ mod tests {
         stage.until("it is told", async |s| s.upstream.keys("events").len() == 1).await.unwrap();
         let event = stage.upstream.object(&stage.upstream.keys("events")[0]).unwrap();
         assert!(event["message"].as_str().unwrap().contains("no roles here"), "{event}");
+        set_role(&stage, &key, "secondary");
         cluster.heal();
         let below = || object::label(&cluster.all("pods")[0], "role").map(str::to_owned);
         tokio::time::sleep(Duration::from_secs(120)).await;
-        assert_eq!(below().as_deref(), Some("primary"), "it is tried again");
+        assert_eq!(below().as_deref(), Some("secondary"), "it is tried again");
+        let refusal = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no roles here"});
+        cluster.script(move |method, _| (*method == http::Method::PATCH).then(|| Canned::Answer(403, refusal.clone())));
+        set_role(&stage, &key, "primary");
+        stage.upstream.delete(&key);
+        stage.until("a refusal does not keep it", async |_| cluster.all("pods").is_empty()).await.unwrap();
         stage.handle.stop().await;
     }
 }
