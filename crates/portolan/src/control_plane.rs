@@ -27,6 +27,7 @@ use portolan_store::{
     DynStore, Engine, EtcdConfig, HistoryBounds, HistoryMetrics, OpenError, Roles, StoreConfig, StoreError, Usage,
     keep_history, open_etcd,
 };
+use portolan_syncer::SyncLimits;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams, Status};
 use prometheus::{IntGauge, Opts};
 use tokio::{
@@ -79,6 +80,8 @@ pub(crate) struct Config {
     pub(crate) workspace_limits: Usage,
     /// Show a Node per physical cluster within reach, and store none.
     pub(crate) computes_nodes: bool,
+    /// The most that is held in memory of one physical cluster.
+    pub(crate) sync_limits: SyncLimits,
     /// Bearer tokens of users of the whole plane.
     pub(crate) tokens: Vec<StaticToken>,
     /// Longest life of a token of a service account; zero for Kubernetes' own bound.
@@ -117,6 +120,7 @@ pub(crate) struct Opened {
     api_config: ApiServerConfig,
     addresses: ClusterAddresses,
     simulate_for_tenants: bool,
+    sync_limits: SyncLimits,
     history: HistoryBounds,
     claim: Option<File>,
 }
@@ -183,8 +187,17 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     if is_shared {
         api_config.hooks.ready.push(Arc::new(EtcdAnswers(store.clone())));
     }
-    let (addresses, simulate_for_tenants) = (config.addresses, config.simulate_for_tenants);
-    Ok(Opened { store, roles, listener, api_config, addresses, simulate_for_tenants, history: config.history, claim })
+    Ok(Opened {
+        store,
+        roles,
+        listener,
+        api_config,
+        addresses: config.addresses,
+        simulate_for_tenants: config.simulate_for_tenants,
+        sync_limits: config.sync_limits,
+        history: config.history,
+        claim,
+    })
 }
 
 /// Tells in `/metrics` where objects are.
@@ -249,7 +262,9 @@ async fn answer_while<T>(
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, roles, listener, mut api_config, addresses, simulate_for_tenants, history, claim } = self;
+        let Self { store, roles, listener, mut api_config, history, claim, .. } = self;
+        let (addresses, simulate_for_tenants, sync_limits) =
+            (self.addresses, self.simulate_for_tenants, self.sync_limits);
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -269,6 +284,7 @@ impl Opened {
         let connections = Arc::new(connections);
         let posts = Posts::new(roles.clone());
         let members = Members::new(plane.clone(), upstream.clone(), connections, posts, shutdown.clone());
+        let members = members.within(sync_limits);
         streams.start(api.clone(), members.lines(), name);
         tasks.spawn(streams.ended(shutdown.clone()));
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;

@@ -178,6 +178,7 @@ impl Demo {
             webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
             goaway_chance: 0.0,
             workspace_limits: WORKSPACE_LIMITS,
+            sync_limits: portolan_syncer::SyncLimits::default(),
             computes_nodes: true,
             tokens: Vec::new(),
             token_max: portolan_apiserver::config::TOKEN_MAX,

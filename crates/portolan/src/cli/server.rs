@@ -13,7 +13,7 @@ use portolan_apiserver::{
     webhooks::WebhookAddresses,
 };
 use portolan_store::{Engine, HistoryBounds, Usage};
-use portolan_syncer::Addresses;
+use portolan_syncer::{Addresses, SyncLimits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::etcd::EtcdFlags;
@@ -25,6 +25,8 @@ use crate::{
 
 /// Bytes that a workspace may store when nothing else is said, as on the command line.
 const WORKSPACE_BYTES: &str = "4Gi";
+/// The same number of bytes as the default of [`SyncLimits`].
+const SYNC_BYTES: &str = "1Gi";
 /// How long history is kept when nothing else is said.
 pub(super) const HISTORY_TIME: &str = "300";
 /// Longest life of tokens when nothing else is said.
@@ -82,6 +84,13 @@ pub(crate) struct Server {
     /// Most bytes of them, unless its annotation core.kcp.io/max-total-bytes says otherwise: a number, or a quantity as 512Mi or 4Gi.
     #[arg(long, value_name = "BYTES", default_value = WORKSPACE_BYTES, value_parser = values::bytes)]
     max_bytes_per_workspace: u64,
+    /// Most objects with Portolan's label that are held in memory of one physical cluster. One that has more is not synced until it
+    /// has fewer.
+    #[arg(long, value_name = "NUMBER", default_value_t = SyncLimits::default().objects)]
+    max_objects_per_physical_cluster: u64,
+    /// Most bytes of memory that they may take, estimated: a number, or a quantity as 512Mi or 4Gi.
+    #[arg(long, value_name = "BYTES", default_value = SYNC_BYTES, value_parser = values::bytes)]
+    max_memory_per_physical_cluster: u64,
     /// Store nodes as any other object, as kube-apiserver does, instead of showing one for each physical cluster within reach.
     #[arg(long, hide = true)]
     stored_nodes: bool,
@@ -174,6 +183,10 @@ impl Server {
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
             goaway_chance: self.goaway_chance,
             workspace_limits: Usage { objects: self.max_objects_per_workspace, bytes: self.max_bytes_per_workspace },
+            sync_limits: SyncLimits {
+                objects: self.max_objects_per_physical_cluster,
+                bytes: self.max_memory_per_physical_cluster,
+            },
             computes_nodes: !self.stored_nodes,
             tokens,
             token_max: self.service_account_max_token_expiration,

@@ -51,6 +51,7 @@ async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         goaway_chance: 0.0,
         workspace_limits: control_plane::WORKSPACE_LIMITS,
+        sync_limits: portolan_syncer::SyncLimits::default(),
         computes_nodes: true,
         tokens: Vec::new(),
         token_max: portolan_apiserver::config::TOKEN_MAX,

@@ -24,7 +24,7 @@ use std::{
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
 use portolan_machinery::kinds::Kind;
 use portolan_store::Event;
-use portolan_syncer::{Connector, Syncer, SyncerConfig, SyncerHandle};
+use portolan_syncer::{Connector, SyncLimits, Syncer, SyncerConfig, SyncerHandle};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Uid, annotations, object,
     placement::{Connection, NamespaceMapping, PhysicalClusterSpec, PhysicalClusterStatus},
@@ -57,6 +57,7 @@ pub(crate) struct Members {
     posts: Posts,
     kind: &'static Kind,
     running: Arc<Mutex<HashMap<ObjectKey, Running>>>,
+    limits: SyncLimits,
     shutdown: CancellationToken,
 }
 
@@ -95,7 +96,13 @@ impl Members {
     ) -> Self {
         let kind = physical_clusters(&plane);
         let lines = Arc::new(Lines::new(plane.clone(), connections.clone(), shutdown.clone()));
-        Self { plane, upstream, connections, lines, posts, kind, running: Arc::default(), shutdown }
+        let limits = SyncLimits::default();
+        Self { plane, upstream, connections, lines, posts, kind, running: Arc::default(), limits, shutdown }
+    }
+
+    /// With other limits of what is held in memory of one physical cluster.
+    pub(crate) fn within(self, limits: SyncLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The lines to physical clusters besides those of the workers.
@@ -145,6 +152,7 @@ impl Members {
         self.upstream.register(uid.clone(), found.key.clone());
         let mut config = SyncerConfig::new(name, uid.clone(), spec, self.upstream.next_syncer(&uid).await?);
         config.deletions_held = are_deletions_held(&found.object);
+        config.limits = self.limits;
         config.tasks = self.connections.tasks_of(&uid, found.key.cluster);
         let upstream: Arc<dyn portolan_types::upstream::Upstream> = self.upstream.clone();
         let connector = connector.unwrap_or_else(connect::unusable);

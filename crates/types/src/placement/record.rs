@@ -219,7 +219,7 @@ pub struct Source {
     /// Uid downstream.
     pub uid: String,
     /// Of a claim: a pod there uses it.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, rename = "isUsed", skip_serializing_if = "is_false")]
     pub is_used: bool,
     /// Hashes of the labels and annotations that it had downstream when it was shown last, by `labels/<key>` and
     /// `annotations/<key>`: what the upstream object has otherwise was changed upstream.
