@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use support::{CORE, Fixture, counting::Work, template, workload};
 
@@ -109,4 +111,36 @@ async fn work_per_pod_does_not_grow_with_the_number_of_pods() {
         // A look serves several pods, more or fewer by chance.
         assert!(many.reads * FEW <= few.reads * MANY * 3 / 2, "{}: {few:?} {many:?}", case.kind);
     }
+}
+
+/// So many Deployments of one pod each, in one namespace.
+async fn work_of_many(deployments: usize) -> Work {
+    let (f, counted) = Fixture::counting(u32::try_from(deployments / 25 + 1).unwrap()).await;
+    let before = counted.now();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    for number in 0..deployments {
+        let (name, labels) = (format!("web-{number}"), json!({"app": format!("web-{number}")}));
+        let mut one = deployment(1);
+        one["metadata"]["name"] = name.into();
+        one["spec"]["selector"]["matchLabels"] = labels.clone();
+        one["spec"]["template"]["metadata"]["labels"] = labels;
+        f.create(path, one).await;
+    }
+    let looks = AtomicUsize::new(0);
+    let are_ready = |list: &Value| {
+        looks.fetch_add(1, Ordering::Relaxed);
+        let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        items.iter().filter(|own| own["status"]["readyReplicas"] == 1).count() == deployments
+    };
+    f.until_calmly(path, are_ready).await;
+    let work = counted.now() - before;
+    // The looks of the test are at all of them.
+    Work { reads: work.reads - looks.into_inner() * deployments, ..work }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_per_workload_does_not_grow_with_the_number_of_workloads() {
+    let (few, many) = (work_of_many(FEW).await, work_of_many(MANY).await);
+    assert!(many.reads * FEW <= few.reads * MANY * 3 / 2, "{few:?} {many:?}");
+    assert!(many.writes * FEW <= few.writes * MANY * 3 / 2, "{few:?} {many:?}");
 }

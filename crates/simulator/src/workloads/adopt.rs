@@ -1,7 +1,10 @@
 //! Adoption: a new workload takes on what a deleted one of its kind has left, as its selector says.
 
-use portolan_controllers::{PlaneError, plane::Found};
-use portolan_store::RangeScope;
+use portolan_controllers::{
+    PlaneError,
+    plane::{Found, Listed},
+};
+use portolan_store::{RangeRequest, RangeScope};
 use portolan_types::{
     labels::{LabelSelector, LabelSelectorSpec},
     object,
@@ -16,7 +19,9 @@ impl Family {
     /// not been looked at before can find any: what loses its owner later belongs to one that is gone.
     pub(super) async fn adopt(&self, parent: &Found) -> Result<(), PlaneError> {
         let has = |pointer: &str| parent.object.pointer(pointer).is_some_and(|value| !value.is_null());
-        let is_known = has("/status/observedGeneration") || has("/status/startTime");
+        // A suspended Job has no start.
+        let known = ["observedGeneration", "startTime", "uncountedTerminatedPods"];
+        let is_known = known.iter().any(|field| has(&format!("/status/{field}")));
         let (Some(selector), Some(namespace)) = (selector_of(&parent.object), parent.key.namespace()) else {
             return Ok(());
         };
@@ -24,9 +29,11 @@ impl Family {
             return Ok(());
         }
         let scope = RangeScope::Namespace(parent.key.cluster, self.child.group_resource(), namespace.clone());
-        for orphan in self.plane.list(scope).await?.into_iter().filter(|found| is_orphan(&found.object)) {
-            let is_selected = selector.matches(|key| object::label(&orphan.object, key));
-            if is_selected && may_have(&parent.object, object::name(&orphan.object)) {
+        // The store reads only what is selected, however much there is beside it.
+        let request = RangeRequest { labels: selector, ..RangeRequest::all(scope) };
+        let selected = Listed::of(self.plane.store().range(request).await?)?.whole()?;
+        for orphan in selected.into_iter().filter(|found| is_orphan(&found.object)) {
+            if may_have(&parent.object, object::name(&orphan.object)) {
                 self.plane.force(&orphan.key, |current| take(current, &parent.object)).await?;
                 self.note_adopted(&orphan.key).await?;
             }
