@@ -26,4 +26,4 @@ pub use naming::{NamespaceIdentity, downstream_namespace};
 pub use plan::{Proof, plan};
 pub use rules::SyncRules;
 pub use status::CopyStatus;
-pub use worker::{SyncLimits, Syncer, SyncerConfig, SyncerHandle, SyncerStats, TaskWrapper};
+pub use worker::{LeftBehindOrder, SyncLimits, Syncer, SyncerConfig, SyncerHandle, SyncerStats, TaskWrapper};

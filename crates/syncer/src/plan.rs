@@ -242,8 +242,14 @@ fn plan_active(
     }
     let below = match below {
         Below::Foreign => {
-            let what =
-                format!("{} {} is there and not of this logical cluster", upstream.key.resource, upstream.key.name);
+            let is_former =
+                seen.below.and_then(CopyIdentity::of).is_some_and(|identity| names(&identity, &upstream.key));
+            let whose = if is_former {
+                "made for another registration of the physical cluster, whose administrator can take it over"
+            } else {
+                "not of this logical cluster"
+            };
+            let what = format!("{} {} is there and {whose}", upstream.key.resource, upstream.key.name);
             return Decision::Refuse(Refusal::conflict(what));
         }
         Below::Copy(copy, _) => Some(copy),

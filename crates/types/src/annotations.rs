@@ -14,6 +14,9 @@ pub const ABANDON_VOLUMES: &str = "portolan.dev/abandon-volumes";
 pub const WRITE_OFF: &str = "portolan.dev/write-off";
 /// Admin, on a `PhysicalCluster`: how many of the deletions that are held back there may happen. Taken off once it is acted on.
 pub const RELEASE_DELETIONS: &str = "portolan.dev/release-deletions";
+/// Admin, on a `PhysicalCluster`: `adopt` or `delete` what registrations of the same cluster left there that are gone. Taken off once it is
+/// acted on.
+pub const LEFT_BEHIND: &str = "portolan.dev/left-behind";
 /// Server: the logical cluster that holds the object; kcp's key.
 pub const KCP_CLUSTER: &str = "kcp.io/cluster";
 /// kubectl's copy of what was applied last; never goes downstream.

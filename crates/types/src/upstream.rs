@@ -129,6 +129,8 @@ pub struct ClusterReport {
     /// Namespaces downstream that objects are to go to and that cannot be used, with one sentence each. Sorted. They name
     /// what tenants have: only who cares for the physical cluster may read them.
     pub namespace_conflicts: Vec<String>,
+    /// Namespaces downstream with copies of registrations that are gone: they may run there unseen.
+    pub left_behind: u64,
 }
 
 /// Returns the sentence about a physical cluster that is not ready for those who do not run the server: `detail` where it is about what

@@ -23,10 +23,12 @@ use std::{
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
 use portolan_machinery::kinds::Kind;
-use portolan_store::Event;
-use portolan_syncer::{Connector, SyncLimits, Syncer, SyncerConfig, SyncerHandle};
+use portolan_store::{Event, Expect, Transaction};
+use portolan_syncer::{Connector, LeftBehindOrder, SyncLimits, Syncer, SyncerConfig, SyncerHandle};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Uid, annotations, object,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Record, Uid, annotations,
+    note::Note,
+    object,
     placement::{Connection, NamespaceMapping, PhysicalClusterSpec, PhysicalClusterStatus},
     upstream::{ClusterReport, Upstream as _},
 };
@@ -187,6 +189,7 @@ impl Members {
             deletions_held: 0,
             forged: 0,
             namespace_conflicts: Vec::new(),
+            left_behind: 0,
         };
         let reported = self.upstream.report_cluster(uid, report).await;
         reported.map_err(|error| portolan_types::Status::internal(error).into())
@@ -210,6 +213,61 @@ impl Members {
                 }
             }
             _ => tracing::warn!(cluster, asked, "the annotation that lets deletions go is no number of them"),
+        }
+        Ok(())
+    }
+
+    /// Notes that copies are written off by the removal of a physical cluster that has not been drained: its finalizer was taken off.
+    async fn note_written_off(&self, key: &ObjectKey) -> Result<(), PlaneError> {
+        let uid = self.running().get(key).map(|running| running.basis.uid.clone());
+        let Some(uid) = uid else { return Ok(()) };
+        let count = self.upstream.count_copies(&uid).await.map_err(portolan_types::Status::internal)?;
+        if count == 0 {
+            return Ok(());
+        }
+        tracing::warn!(cluster = %key.name, %uid, count, "a physical cluster was removed by force, copies on it are written off");
+        let message = format!(
+            "removed by force: the copies of objects there are written off ({count}), and go on until somebody ends them; once the \
+             physical cluster is registered again, its condition LeftBehind tells of them"
+        );
+        let (component, reason) = ("portolan-syncer", "CopiesWrittenOff");
+        let note = Note { component, name: "copies-written-off", is_warning: true, reason, message: &message };
+        let physical = serde_json::json!({
+            "apiVersion": self.kind.gvk.group_version().to_string(), "kind": &*self.kind.gvk.kind,
+            "metadata": {"name": &*key.name, "uid": uid},
+        });
+        let Some((at, mut event)) = note.about(self.plane.seams(), key, &physical) else { return Ok(()) };
+        // It outlives what it is about, but not its workspace.
+        object::metadata_mut(&mut event).remove("ownerReferences");
+        let Some(name) = at.namespace().and_then(|namespace| namespace.as_str().parse().ok()) else { return Ok(()) };
+        let namespace = ObjectKey::cluster_scoped(key.cluster, GroupResource::new("", "namespaces"), name);
+        let is_ending = |found: &Found| object::is_deleting(&found.object);
+        if self.plane.get(&namespace).await?.is_none_or(|found| is_ending(&found)) {
+            return Ok(());
+        }
+        let write = Transaction::one(at, Expect::Anything, Some(Record::of(&event)));
+        self.plane.store().commit(write).await.map(drop).map_err(PlaneError::Store)
+    }
+
+    /// Hands on what the annotation orders about copies of registrations that are gone, once.
+    async fn settle_left_behind(&self, found: &Found) -> Result<(), PlaneError> {
+        let Some(asked) = object::annotation(&found.object, annotations::LEFT_BEHIND) else { return Ok(()) };
+        let take_off = |object: &mut Value| {
+            let is_same = object::annotation(object, annotations::LEFT_BEHIND) == Some(asked);
+            object::set_annotation(object, annotations::LEFT_BEHIND, None);
+            is_same
+        };
+        self.plane.force(&found.key, take_off).await?;
+        let cluster = object::name(&found.object);
+        match (LeftBehindOrder::parse(asked), self.running().get(&found.key)) {
+            (Some(order), Some(running)) => {
+                tracing::info!(cluster, asked, "what registrations that are gone have left is settled");
+                running.handle.settle_left_behind(order);
+            }
+            (None, _) => {
+                tracing::warn!(cluster, asked, "the annotation about what is left behind is neither adopt nor delete")
+            }
+            (Some(_), None) => tracing::warn!(cluster, asked, "what is left behind cannot be settled: no syncer runs"),
         }
         Ok(())
     }
@@ -260,6 +318,7 @@ impl Controller for Members {
         Box::pin(async move {
             let Some(found) = self.plane.get(key).await? else {
                 self.lines.hang_up(key, None);
+                self.note_written_off(key).await?;
                 self.stop(key, None).await;
                 return Ok(Outcome::Done);
             };
@@ -279,6 +338,7 @@ impl Controller for Members {
             }
             self.ensure_running(&found, uid, spec).await?;
             self.release_deletions(&found).await?;
+            self.settle_left_behind(&found).await?;
             match self.is_connectable(key) {
                 true => Ok(Outcome::CheckAgainIn(LOOK)),
                 // Its Secret may come later.

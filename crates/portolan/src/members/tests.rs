@@ -229,14 +229,22 @@ async fn nothing_is_kept_about_a_physical_cluster_that_is_gone() {
     let (at, uid) = (shop("deployments.apps", "web"), "web-uid".parse().unwrap());
     let report = CopyReport { key: at.clone(), uid, physical: east(), epoch: 1, state, node: None };
     world.upstream.report(report).await.unwrap();
-    let (key, kind) = (shop("configmaps", "old"), GroupVersionKind::new("", "v1", "ConfigMap"));
-    let debt = Debt { key, below: None, kind, uid: "old-uid".parse().unwrap(), epoch: 1, is_orphan: false };
+    let (owed, kind) = (shop("configmaps", "old"), GroupVersionKind::new("", "v1", "ConfigMap"));
+    let debt = Debt { key: owed, below: None, kind, uid: "old-uid".parse().unwrap(), epoch: 1, is_orphan: false };
     world.upstream.record_debt(&east(), debt).await.unwrap();
     let kept = world.books().await;
     assert_eq!(kept, ["copies web-uid", "debts east-uid.old-uid.1", "syncers east-uid"]);
 
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "uid": "n"}});
+    world.write(&key(LogicalClusterId::ROOT, "namespaces", "default"), Some(&namespace)).await;
+    let ready = async || world.get(&at).await.unwrap()["status"]["readyReplicas"].as_i64().unwrap_or(0);
+    assert_eq!(ready().await, 1);
     world.write(&registered(), None).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
+    let resource = GroupResource::new("", "events");
+    let events = world.plane.list(RangeScope::Cluster(LogicalClusterId::ROOT, resource)).await.unwrap();
+    let told = events.iter().find(|event| event.object["reason"] == "CopiesWrittenOff").expect("it is told");
+    assert!(told.object.to_string().contains("written off (1)"), "{}", told.object);
     assert!(world.get(&shop("pods", "web-x")).await.is_none(), "what it made is shown no more");
     assert_eq!(world.books().await, ["copies web-uid", "syncers east-uid"], "the scheduler has yet to let go");
     let mut web = world.get(&at).await.unwrap();
@@ -244,4 +252,5 @@ async fn nothing_is_kept_about_a_physical_cluster_that_is_gone() {
     world.write(&at, Some(&web)).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.books().await, Vec::<String>::new());
+    assert_eq!(ready().await, 0, "nothing is ready where it ran");
 }

@@ -15,6 +15,8 @@ use super::{StoreUpstream, failed, store_failed};
 
 /// Type of the condition that says that deletions are held back.
 pub(crate) const DELETIONS_HELD: &str = "DeletionsHeld";
+/// Type of the condition that says that copies of a registration that is gone are there.
+const LEFT_BEHIND: &str = "LeftBehind";
 const FOREIGN_SYNCER: &str = "ForeignSyncer";
 const NAMESPACE_CONFLICTS: &str = "NamespaceConflicts";
 const IN_THE_WAY: &str = "NamespaceInTheWay";
@@ -122,7 +124,7 @@ fn status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &str) -> 
     let mut after = before.clone();
     set(&mut after, ready(report), now);
     // These are only there where something has ever been wrong.
-    for condition in [held(report), forged(report), conflicts(report)] {
+    for condition in [held(report), forged(report), conflicts(report), left_behind(report)] {
         if is_wrong(&condition) || before.conditions.iter().any(|known| known.kind == condition.kind) {
             set(&mut after, condition, now);
         }
@@ -193,6 +195,21 @@ fn forged(report: &ClusterReport) -> Condition {
     }
 }
 
+fn left_behind(report: &ClusterReport) -> Condition {
+    match report.left_behind {
+        0 => condition(LEFT_BEHIND, "False", "NoneFound", "no copy of a registration that is gone is there".into()),
+        count => {
+            let how = annotations::LEFT_BEHIND;
+            let message = format!(
+                "namespaces with copies of a registration of this physical cluster that is gone, which may still run there: {count}; \
+                 annotate this object with {how}=adopt to take them over, which keeps what is placed here and deletes the rest, or \
+                 with {how}=delete to delete them with all that is in them"
+            );
+            condition(LEFT_BEHIND, "True", "GoneRegistration", message)
+        }
+    }
+}
+
 /// Namespaces named by the Event.
 const MAX_NAMED: usize = 3;
 
@@ -229,6 +246,7 @@ mod tests {
             deletions_held,
             forged,
             namespace_conflicts,
+            left_behind: 0,
         }
     }
 
@@ -252,6 +270,11 @@ mod tests {
                 "namespaces are in the way",
                 ClusterReport { namespace_conflicts: vec!["the namespace a is there".into()], ..report(Ok(()), 0, 0) },
                 vec!["Ready=True Reachable", "NamespaceConflicts=True NamespaceInTheWay"],
+            ),
+            (
+                "a registration that is gone left copies",
+                ClusterReport { left_behind: 2, ..report(Ok(()), 0, 0) },
+                vec!["Ready=True Reachable", "LeftBehind=True GoneRegistration"],
             ),
             (
                 "somebody forges copies",

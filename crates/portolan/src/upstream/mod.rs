@@ -76,6 +76,11 @@ impl StoreUpstream {
         retire::retire(self, physical).await
     }
 
+    /// Counts the objects with copies on a physical cluster.
+    pub(crate) async fn count_copies(&self, physical: &Uid) -> Result<usize, UpstreamError> {
+        retire::count_copies(self, physical).await
+    }
+
     fn upstream_object(&self, stored: &StoredObject) -> Result<UpstreamObject, UpstreamError> {
         let object = stored.to_value().map_err(store_failed)?;
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();

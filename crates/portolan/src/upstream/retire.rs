@@ -54,6 +54,15 @@ async fn placed_on(upstream: &StoreUpstream, physical: &Uid) -> Result<(Vec<Obje
     Ok((shown, is_placed))
 }
 
+/// Counts the objects with copies on a physical cluster, without what is only shown of it.
+pub(super) async fn count_copies(upstream: &StoreUpstream, physical: &Uid) -> Result<usize, UpstreamError> {
+    let scope = RangeScope::PlacedOn(physical.to_string());
+    let page = upstream.plane.store().range(RangeRequest::all(scope).past_damage()).await.map_err(store_failed)?;
+    let records = page.objects.iter().map(|stored| stored.record.to_value(stored.revision));
+    let is_copied = |object: &Value| PlacementRecord::of(object).is_some_and(|record| !record.is_projected());
+    Ok(records.filter(|object| object.as_ref().is_ok_and(is_copied)).count() + page.damaged.len())
+}
+
 /// Takes the states of its copies away, wherever they are kept.
 async fn forget_states(upstream: &StoreUpstream, physical: &Uid) -> Result<(), UpstreamError> {
     let mut request = RangeRequest::all(RangeScope::AllClusters(copies::resource())).past_damage();

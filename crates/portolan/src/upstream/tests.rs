@@ -428,6 +428,7 @@ async fn what_is_in_the_way_is_named_only_where_the_physical_cluster_is_register
             deletions_held: 0,
             forged: 0,
             namespace_conflicts,
+            left_behind: 0,
         };
         world.0.report_cluster(&uid("east"), report.clone()).await.unwrap();
         let (told, status) =

@@ -5,6 +5,8 @@ pub mod suite;
 mod upstream;
 
 #[cfg(test)]
+mod left_behind;
+#[cfg(test)]
 mod loops;
 #[cfg(test)]
 mod namespaces;

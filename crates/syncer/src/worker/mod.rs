@@ -13,6 +13,7 @@ mod events;
 mod failures;
 mod forward;
 mod health;
+mod left_behind;
 mod left_claims;
 mod limits;
 mod mirror;
@@ -47,7 +48,6 @@ use portolan_types::{
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{limits::SyncLimits, tasks::TaskWrapper};
 use self::{
     brake::Brake,
     mirror::Place,
@@ -55,6 +55,9 @@ use self::{
     session::Session,
     state::State,
 };
+pub use self::{limits::SyncLimits, tasks::TaskWrapper};
+pub use left_behind::LeftBehindOrder;
+
 use crate::{client::DownstreamError, connector::Connector, namespace_labels::NamespaceNaming, rules::SyncRules};
 
 /// What a worker is told.
@@ -209,6 +212,12 @@ impl SyncerHandle {
         self.worker.enqueue_everything();
     }
 
+    /// Does what was ordered about what registrations that are gone have left downstream.
+    pub fn settle_left_behind(&self, order: LeftBehindOrder) {
+        self.worker.state().left_behind_order = Some(order);
+        self.worker.queue.add(Work::LeftBehind);
+    }
+
     /// Whether it ended although nobody stopped it and no newer worker has taken over: it failed.
     pub fn has_failed(&self) -> bool {
         self.task.is_finished() && !self.is_fenced()
@@ -237,6 +246,8 @@ enum Work {
     Debt(Box<Debt>),
     /// All of those, to be read.
     Debts,
+    /// What registrations that are gone have left downstream.
+    LeftBehind,
 }
 
 /// Why a piece of work was not done. None of these proves anything about an object.
@@ -367,6 +378,7 @@ impl Worker {
             Work::NamespaceLabels(name) => self.reconcile_namespace_labels(name).await,
             Work::Debt(debt) => self.reconcile_debt(debt).await,
             Work::Debts => self.read_debts().await,
+            Work::LeftBehind => self.reconcile_left_behind().await,
         }
     }
 }

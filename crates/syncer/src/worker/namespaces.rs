@@ -40,7 +40,7 @@ impl From<&str> for Obstacle {
     }
 }
 
-fn is_no_content(resource: &GroupResource) -> bool {
+pub(super) fn is_no_content(resource: &GroupResource) -> bool {
     NOT_CONTENT.contains(&resource.to_string().as_str())
 }
 
@@ -134,7 +134,10 @@ impl Worker {
         Ok(self.has_content(session, object::name(live)).await?.then(|| {
             let uid = &identity.physical;
             let what = format!("holds objects that the PhysicalCluster of uid {uid}, which is gone, has left");
-            Obstacle::from(format!("{what}: delete them, or it, there").as_str())
+            let how = portolan_types::annotations::LEFT_BEHIND;
+            Obstacle::from(
+                format!("{what}: take them over by the annotation {how}=adopt, or delete them there").as_str(),
+            )
         }))
     }
 
@@ -237,7 +240,7 @@ impl Worker {
 
     /// Whether there is a `PhysicalCluster` of this uid, as it was within the last minute: many namespaces are of few of them,
     /// and upstream looks through all logical clusters for an answer. One that is gone never returns.
-    async fn is_registered(&self, physical: &Uid) -> Result<bool, SyncError> {
+    pub(super) async fn is_registered(&self, physical: &Uid) -> Result<bool, SyncError> {
         let now = Instant::now();
         let is_fresh = |asked_at: &Instant| now.duration_since(*asked_at) < REGISTRATION_CHECK;
         let known = self.state().registrations.get(physical).copied();

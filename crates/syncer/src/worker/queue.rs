@@ -36,7 +36,7 @@ impl WorkKey for Work {
             Self::Debt(debt) => Tenant::Cluster(debt.key.cluster),
             Self::Below(place) | Self::Event(place) => Tenant::Namespace(place.namespace.clone()),
             Self::Namespace(name) | Self::NamespaceLabels(name) => Tenant::Namespace(name.clone()),
-            Self::Debts => Tenant::Worker,
+            Self::Debts | Self::LeftBehind => Tenant::Worker,
         }
     }
 }

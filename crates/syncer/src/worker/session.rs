@@ -249,6 +249,7 @@ impl Worker {
             state.unreachable_since = None;
         }
         self.queue.add(Work::Debts);
+        self.queue.add(Work::LeftBehind);
         self.enqueue_everything();
     }
 
@@ -310,6 +311,7 @@ impl Worker {
             deletions_held: state.held(),
             forged: state.forged(),
             namespace_conflicts,
+            left_behind: state.left_behind.len() as u64,
         };
         match health {
             Ok(health) => {

@@ -42,6 +42,10 @@ pub(super) struct State {
     held: u64,
     /// Namespaces downstream that cannot be used, and why.
     pub(super) namespace_conflicts: BTreeMap<String, String>,
+    /// Namespaces downstream with copies of registrations that are gone, and the uids of those.
+    pub(super) left_behind: BTreeMap<String, Uid>,
+    /// What was ordered about them, until it is done.
+    pub(super) left_behind_order: Option<super::LeftBehindOrder>,
     /// Whether other physical clusters are registered, and when that was asked.
     pub(super) registrations: HashMap<Uid, (bool, Instant)>,
     pub(super) session: Option<Arc<Session>>,

@@ -105,6 +105,19 @@ impl Stage {
         Self { handle, config, ..self }
     }
 
+    /// Stops the worker, and starts that of another registration of the same physical cluster, of which upstream knows nothing yet.
+    ///
+    /// # Errors
+    /// When the number makes no uid.
+    pub async fn registered_anew(self, number: u64) -> Result<Self, String> {
+        self.handle.stop().await;
+        let uid: Uid = format!("physical-{number}").parse().map_err(|error| format!("{error}"))?;
+        let upstream = MemoryUpstream::new(uid.clone());
+        let config = SyncerConfig { uid, ..self.config };
+        let handle = spawn(&config, &upstream, &self.switch);
+        Ok(Self { upstream, handle, config, ..self })
+    }
+
     /// As [`Self::restarted`], with other resources that go down.
     #[must_use]
     pub async fn restarted_with(mut self, synced: &[&str]) -> Self {
