@@ -83,7 +83,7 @@ impl Disruption {
                 return Ok(None);
             };
             match object::controller_of(&found.object) {
-                Some(above) => owner = Owner::of(above),
+                Some(controller) => owner = Owner::of(controller),
                 None => return Ok(Some((owner.uid, number(&found.object, "/spec/replicas").unwrap_or(1)))),
             }
         }

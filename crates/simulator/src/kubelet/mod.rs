@@ -33,11 +33,11 @@ use crate::{
 };
 use status::{Outlook, Start};
 
-/// When a pod without a node is looked at again though nothing made room.
+/// Time after which a pod without a node is looked at again though nothing made room.
 const RESCHEDULE: Duration = Duration::from_secs(60);
 /// Pods without a node that are looked at again when a pod or a node makes room.
 const RESCHEDULED_AT_ONCE: usize = 16;
-/// When a pod that lacks something is looked at again though nothing of that came.
+/// Time after which a pod that lacks something is looked at again though nothing of that came.
 const RECHECK: Duration = Duration::from_secs(60);
 
 /// Loop of pods.
@@ -69,7 +69,7 @@ impl Kubelet {
         self.lacking.lock().expect("no code panics under this lock")
     }
 
-    /// What is left of `span` since the step began; `None` when it is over, and the next step begins.
+    /// Returns the rest of `span` since the step began; `None` when it is over, and the next step begins.
     fn left(&self, key: &ObjectKey, span: Duration) -> Option<Duration> {
         let mut since = self.since();
         let begun = *since.entry(key.clone()).or_insert_with(Instant::now);

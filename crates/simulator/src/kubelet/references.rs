@@ -15,7 +15,7 @@ struct Reference {
     key: Option<String>,
 }
 
-/// What a pod lacks.
+/// Objects that a pod names and that are not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
     /// Volumes that cannot be mounted: name and reason. No container starts.

@@ -12,7 +12,7 @@ use crate::fields::{list, set_condition, text};
 /// Address of every node.
 pub(super) const HOST_ADDRESS: &str = "198.18.0.1";
 
-/// What a status is made of besides the pod.
+/// Parts of a status that do not come from the pod.
 pub(super) struct Start<'a> {
     pub(super) missing: &'a Missing,
     /// Address that the pod gets when it has none.

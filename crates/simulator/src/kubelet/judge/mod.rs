@@ -78,7 +78,7 @@ fn ends_badly<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> bool {
     let mut words = words;
     let Some(script) = words.next_back().map(str::trim_end) else { return false };
     let last = script.rsplit([';', '\n']).next().unwrap_or_default();
-    // Of what stands behind another command nobody knows whether it is done, unless that one cannot fail.
+    // A command behind another one may not be done, unless that one cannot fail.
     let mut parts = last.rsplit("&&").map(str::trim);
     let is_bad = |command: &str| {
         let code = command.strip_prefix("exit ").and_then(|code| code.trim().parse::<i64>().ok());
