@@ -87,7 +87,7 @@ impl World {
             clusters: &self.clusters,
             previous,
             home: &[],
-            ready: &self.ready,
+            existing: &self.ready,
             now: 0,
         }))
     }

@@ -36,8 +36,8 @@ pub struct Question<'a> {
     pub previous: &'a PlacementRecord,
     /// The default decision of its namespace, when there is one.
     pub home: &'a [Uid],
-    /// Ready pods per copy, where they are known.
-    pub ready: &'a BTreeMap<Uid, i64>,
+    /// Pods of each copy that has all replicas and no limit: as many as were admitted last, ready or not.
+    pub existing: &'a BTreeMap<Uid, i64>,
     /// Seconds since the epoch, for taints that are tolerated for a time.
     pub now: i64,
 }

@@ -160,7 +160,7 @@ pub(crate) struct Case {
     pub(crate) clusters: Vec<ClusterFacts>,
     pub(crate) previous: PlacementRecord,
     pub(crate) home: Vec<Uid>,
-    pub(crate) ready: BTreeMap<Uid, i64>,
+    pub(crate) existing: BTreeMap<Uid, i64>,
     pub(crate) now: i64,
 }
 
@@ -172,7 +172,7 @@ impl Case {
             policies: Vec::new(),
             previous: PlacementRecord::default(),
             home: Vec::new(),
-            ready: BTreeMap::new(),
+            existing: BTreeMap::new(),
             now: 1_000,
         }
     }
@@ -205,7 +205,7 @@ impl Case {
             clusters: &self.clusters,
             previous: &self.previous,
             home: &self.home,
-            ready: &self.ready,
+            existing: &self.existing,
             now: self.now,
         }
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     facts::Reach,
     gates::SCHEDULING_GATED,
-    gather::{Gathered, ready},
+    gather::Gathered,
     observe::kind_of,
     policies,
     scheduler::{Inner, Scheduler, SchedulerError},
@@ -93,16 +93,16 @@ impl Inner {
             let facts = self.facts();
             (facts.policies(reach, &workload.namespace), facts.clusters(reach, &*self.rights, previous))
         };
-        let (home, ready, now) = (&[][..], &BTreeMap::new(), self.now());
-        answer(&Question { workload, policies: &policies, clusters: &clusters, previous, home, ready, now })
+        let (home, existing, now) = (&[][..], &BTreeMap::new(), self.now());
+        answer(&Question { workload, policies: &policies, clusters: &clusters, previous, home, existing, now })
     }
 
     fn explain(&self, gathered: &Gathered) -> Value {
-        let ready = ready(&gathered.record, gathered.placement.as_ref().map(|(placement, _)| placement));
+        let existing = gathered.existing();
         let home = &gathered.home.uids;
         let mut explanation: Explanation =
             self.ask(&gathered.reach, &gathered.workload, &gathered.record, |question| {
-                explain(&Question { home, ready: &ready, ..*question })
+                explain(&Question { home, existing: &existing, ..*question })
             });
         if gathered.workload.role.follows() {
             explanation

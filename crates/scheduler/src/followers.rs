@@ -401,7 +401,7 @@ impl Inner {
             clusters: &clusters,
             previous: &gathered.record,
             home: &gathered.home.uids,
-            ready: &BTreeMap::new(),
+            existing: &BTreeMap::new(),
             now: self.now(),
         };
         let decision = portolan_placement::place(&question);

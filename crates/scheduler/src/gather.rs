@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
-    ClusterFacts, ClusterInfo, Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal,
-    Role, Step, Workload, abandons_volumes, check_grounds, contribution, is_made_by_hand, is_managed_elsewhere,
-    place, transition, with_overrides,
+    Admitted, ClusterFacts, ClusterInfo, Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References,
+    Refusal, Role, Step, Workload, abandons_volumes, check_grounds, contribution, is_made_by_hand,
+    is_managed_elsewhere, place, placed_condition, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -57,6 +57,30 @@ enum Volumes {
     Unknown,
     /// One node at a time can write one of them.
     Own,
+}
+
+impl Gathered {
+    /// Returns the pods that each copy may have which has all replicas and no limit: its part of what was admitted last, or of
+    /// what the status of the object counts where nothing was. Pods that are not ready, or cannot be seen, count as well.
+    pub(crate) fn existing(&self) -> BTreeMap<Uid, i64> {
+        let placement = self.placement.as_ref().map(|(placement, _)| placement);
+        let admitted = Admitted::of(placement, object::meta_text(&self.object, "uid")).pods.map(|pods| pods.count);
+        let counted = || self.object.pointer("/status/replicas").and_then(Value::as_i64);
+        let all = admitted.or_else(counted).unwrap_or(0);
+        let limits = &self.record.limits;
+        let (limited, whole): (Vec<_>, Vec<_>) = self
+            .record
+            .active()
+            .filter(|copy| copy.replicas.is_none())
+            .map(|copy| &copy.uid)
+            .partition(|uid| limits.contains_key(*uid));
+        // Copies that stay and copies that go each have all while an object moves, and only the former were counted.
+        let is_moving = placement.and_then(placed_condition).is_some_and(|(reason, _)| reason == "Moving");
+        let parts = if is_moving { 1 } else { i64::try_from(whole.len()).unwrap_or(i64::MAX).max(1) };
+        let rest = all - limited.iter().filter_map(|uid| limits.get(*uid)).sum::<i64>();
+        let each = rest.max(0).saturating_add(parts - 1) / parts;
+        whole.into_iter().map(|uid| (uid.clone(), each)).collect()
+    }
 }
 
 /// A decision and the next step towards it.
@@ -264,14 +288,14 @@ impl Inner {
         let mut facts = self.facts();
         let policies = facts.policies(&gathered.reach, &gathered.namespace);
         let clusters = facts.clusters(&gathered.reach, &*self.rights, record);
-        let ready = ready(record, gathered.placement.as_ref().map(|(placement, _)| placement));
+        let existing = gathered.existing();
         let question = Question {
             workload,
             policies: &policies,
             clusters: &clusters,
             previous: record,
             home: &gathered.home.uids,
-            ready: &ready,
+            existing: &existing,
             now: self.now(),
         };
         let mut decision = place(&question);
@@ -319,11 +343,6 @@ fn no_longer_selected(decision: Decision) -> Decision {
 
 fn uids(clusters: &[ClusterFacts], of: impl Fn(&ClusterInfo) -> bool) -> BTreeSet<Uid> {
     clusters.iter().filter(|c| of(&c.info)).map(|c| c.info.uid.clone()).collect()
-}
-
-/// Ready pods by the uids of the record, as the `Placement` says. Of a copy that cannot be seen nothing is known.
-pub(crate) fn ready(record: &PlacementRecord, placement: Option<&Value>) -> BTreeMap<Uid, i64> {
-    by_uid(record, placement, |shown| Some(shown.ready))
 }
 
 /// Available pods by the uids of the record. A copy of which something is ready, and nothing available yet, is not known as one
@@ -387,6 +406,7 @@ mod tests {
         let record = PlacementRecord { clusters, ..PlacementRecord::default() };
         let shown = |of: &str, ready: i64| json!({"name": "east", "uid": of, "phase": "Active", "ready": ready});
         let placement = json!({"status": {"clusters": [shown("old", 3), shown("new", 0)]}});
-        assert_eq!(ready(&record, Some(&placement)), BTreeMap::from([(uid("old"), 3), (uid("new"), 0)]));
+        let ready = by_uid(&record, Some(&placement), |shown| Some(shown.ready));
+        assert_eq!(ready, BTreeMap::from([(uid("old"), 3), (uid("new"), 0)]));
     }
 }

@@ -22,13 +22,14 @@ impl<'a> Planner<'a> {
         Some(room.max(self.has(cluster)))
     }
 
-    /// Replicas that a copy has: as divided or limited before, else as many as run.
+    /// Replicas that a copy has: as divided or limited before, else as many as exist. Those that are not ready count, as do
+    /// those of a physical cluster that cannot be reached.
     fn has(&self, cluster: &ClusterFacts) -> i64 {
         let (question, uid) = (self.ctx.question, &cluster.info.uid);
         let copy = question.previous.on(uid).filter(|_| self.ctx.is_here(cluster));
-        let running = || question.ready.get(uid).copied().unwrap_or(0);
+        let existing = || question.existing.get(uid).copied().unwrap_or(0);
         let admitted = |copy: &PlacedCopy| copy.replicas.or_else(|| question.previous.limits.get(uid).copied());
-        copy.map_or(0, |copy| admitted(copy).unwrap_or_else(running))
+        copy.map_or(0, |copy| admitted(copy).unwrap_or_else(existing))
     }
 
     /// Limits of the copies that each should have all replicas, where the bounds do not admit so many. What runs stays.

@@ -159,7 +159,7 @@ fn what_was_divided_over_more_than_wanted_stays_so() {
 #[test]
 fn growth_over_the_bounds_spills_and_what_runs_stays() {
     let mut question = Case::new(deployment(5), vec![cluster("a").bounded("3").using("2"), cluster("b")]).on("a");
-    question.ready = [(crate::fixtures::uid("a"), 2)].into();
+    question.existing = [(crate::fixtures::uid("a"), 2)].into();
     question.clusters[0].used.insert("cpu".into(), "5".parse().unwrap());
     check("without a policy the rest goes elsewhere", &question, "a*3 b*2");
     let smaller = vec![cluster("a").bounded("1").using("4"), cluster("b")];
@@ -173,9 +173,9 @@ fn growth_over_the_bounds_spills_and_what_runs_stays() {
 
 #[test]
 fn growth_over_the_bounds_of_one_physical_cluster_is_limited_where_it_cannot_spill() {
-    let grown = |on: &str, ready: i64| {
+    let grown = |on: &str, existing: i64| {
         let mut question = Case::new(deployment(20), vec![cluster("a").bounded("14").using("20"), cluster("b")]).on(on);
-        question.ready = [(crate::fixtures::uid("a"), ready)].into();
+        question.existing = [(crate::fixtures::uid("a"), existing)].into();
         question
     };
     let limits = |decision: &Decision| decision.limits.iter().map(|(uid, n)| format!("{uid}={n}")).collect::<Vec<_>>();

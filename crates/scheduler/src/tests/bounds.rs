@@ -45,6 +45,39 @@ async fn growth_of_a_pinned_object_over_the_bounds_is_not_admitted_and_usage_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_are_not_ready_keep_their_place_when_bounds_are_lowered() {
+    let world = World::new(&[]).await;
+    world.physical("west", json!({"bounds": {"cpu": "10"}}), true).await;
+    let spec = json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}]});
+    world.deployment("web", spec).await;
+    let (web, west) =
+        (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/west"));
+    let scale = |replicas: i64| {
+        move |object: &mut Value| {
+            object["spec"]["replicas"] = replicas.into();
+            object["status"]["replicas"] = replicas.min(8).into();
+            object["metadata"]["generation"] = (replicas + 1).into();
+        }
+    };
+    world.change(&web, scale(8)).await;
+    world.placed(&web, "west").await;
+    world.pin(&web, "west").await;
+    // In the middle of a rolling update.
+    world.ready(&web, "west", 6).await;
+    world.settle().await;
+    world.change(&west, |west| west["spec"]["bounds"]["cpu"] = "5".into()).await;
+    world.settle().await;
+    assert_eq!(limits(world.get(&web).await.as_ref()), [], "what runs stays");
+    let unreachable = |placement: &mut Value| placement["status"]["clusters"][0]["reason"] = "Unreachable".into();
+    world.change(&placement_of(&web), unreachable).await;
+    world.change(&west, |west| west["spec"]["bounds"]["cpu"] = "4".into()).await;
+    world.settle().await;
+    assert_eq!(limits(world.get(&web).await.as_ref()), [], "what cannot be seen is taken to run");
+    world.change(&web, scale(20)).await;
+    world.until("a limit", &web, |object| limits(object) == [("physicalclusters-west".to_owned(), 8)]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_move_ends_when_the_new_copy_is_available() {
     let world = World::new(&["east", "west"]).await;
     let web = shop("deployments.apps/shop/web");
