@@ -208,7 +208,8 @@ mod tests {
             ("server: 'https://a'", "token: x", "certificate-authority-data is missing"),
             ("server: 'http://a', certificate-authority-data: QUJD", "token: x", "https://"),
         ] {
-            let answer = DirectConnector::from_kubeconfig(&kubeconfig(cluster, user), Addresses::default());
+            let addresses = Addresses { allow_private: true, allow_loopback: false };
+            let answer = DirectConnector::from_kubeconfig(&kubeconfig(cluster, user), addresses);
             match (expected, answer) {
                 ("", answer) => assert!(answer.is_ok(), "{cluster} {user}"),
                 (_, Ok(_)) => panic!("{cluster} {user} was taken"),
