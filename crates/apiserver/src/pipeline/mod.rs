@@ -88,6 +88,9 @@ where
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
     let whose = admitted.whose(api);
+    if let Some(mark) = parts.extensions.get::<AuthenticatedMark>() {
+        mark.charge_to(whose.tenant);
+    }
     Admittance::belongs_to(&whose);
     let (charge, writes) = (api.admittance.charge(&whose), admitted.is_write());
     let body = sent(api, &parts, body, (&whose, &charge), limit).await?;

@@ -3,12 +3,12 @@
 use std::{
     convert::Infallible,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, header::CONNECTION};
+use http::{HeaderValue, Request, StatusCode, header::CONNECTION};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -25,7 +25,11 @@ use crate::{
     pki::revoked::CertificateId,
 };
 
-use super::{connection_limiter::EvictableConnection, plain};
+use super::{
+    connection_limiter::EvictableConnection,
+    plain,
+    socket::{CuttableSocket, SocketHandle},
+};
 
 /// Time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
@@ -90,15 +94,19 @@ pub(super) async fn run(
     // Who shows one that is revoked already is answered.
     let (revoked_later, watched) = (id.filter(|_| !is_revoked), server.clone());
     let task_flow = server.admittance.task_flow();
+    // A connection that has been upgraded is in use until it ends.
+    let upgraded = Arc::new(OnceLock::new());
+    let keeps_busy = upgraded.clone();
     // It takes no further requests when the server closes, and before that when it sends the client away.
     let leaving = closing.child_token();
-    let (stopping, sent_away) = (closing, leaving.clone());
+    let (stopping, sent_away) = (closing.clone(), leaving.clone());
     let (begun, authenticated) = (opened.activity.clone(), opened.authenticated.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(authenticated.clone());
         let under_way = begun.begin();
         let (server, peer) = (server.clone(), peer.clone());
-        let (stopping, sent_away) = (stopping.clone(), sent_away.clone());
+        let (stopping, sent_away, keeps_busy) = (stopping.clone(), sent_away.clone(), keeps_busy.clone());
+        let begun = begun.clone();
         // On its way into a task it is moved several times.
         Box::pin(async move {
             let http1 = request.version() < http::Version::HTTP_2;
@@ -108,6 +116,9 @@ pub(super) async fn run(
                 server.metrics.connections.certified(remaining.as_secs_f64());
             }
             let mut response = pipeline::answer(server, peer, request).await;
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                keeps_busy.get_or_init(|| begun.begin());
+            }
             if goes_away {
                 sent_away.cancel();
             }
@@ -123,9 +134,9 @@ pub(super) async fn run(
         Some(_) => builder(task_flow.clone()).http1_only(),
         None => builder(task_flow.clone()),
     };
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let (socket, handle) = CuttableSocket::new(stream);
     let ended = task_flow.work(async {
-        let connection = connection.as_mut();
+        let connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), service));
         let leaving = leaving.cancelled();
         // Boxed, since the compiler does not see through so many layers that it may change threads.
         let ended: BoxFuture<'_, _> =
@@ -135,9 +146,32 @@ pub(super) async fn run(
             () = until_revoked(&watched, revoked_later.as_ref()) => Ok(()),
         }
     });
-    let ended = ended.await;
-    if let Err(error) = ended {
+    // What is awaited is dropped, and with it the socket, unless a request has upgraded it.
+    if let Err(error) = ended.await {
         tracing::debug!(%error, "a connection ended with an error");
+    }
+    let must_end = async {
+        tokio::select! {
+            () = opened.evicted.cancelled() => {}
+            () = until_revoked(&watched, revoked_later.as_ref()) => {}
+        }
+    };
+    tokio::select! {
+        () = closing.cancelled() => {}
+        () = until_closed(&handle, must_end) => {}
+    }
+    drop(upgraded);
+}
+
+/// Waits until the socket of an upgraded connection is closed, and cuts it when it must end.
+async fn until_closed(socket: &SocketHandle, must_end: impl Future<Output = ()>) {
+    tokio::select! {
+        () = socket.closed() => {}
+        () = must_end => {
+            socket.cut();
+            // Its task notices that at once.
+            let _ = tokio::time::timeout(EVICTED_LAST, socket.closed()).await;
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod activity;
 mod connection;
 mod connection_limiter;
 mod plain;
+mod socket;
 mod starting;
 mod tls;
 
@@ -70,8 +71,7 @@ impl ApiServer {
                 }
             };
             let opened = EvictableConnection::new();
-            let slot = slots.take(peer.ip(), &opened).await;
-            let Some((slot, handshake)) = slot.zip(handshakes.take(peer.ip(), &opened).await) else {
+            let Some((slot, handshake)) = take_slots((&slots, &handshakes), peer, &opened).await else {
                 tracing::debug!(%peer, "too many connections");
                 self.metrics.connections.refused();
                 continue;
@@ -122,6 +122,16 @@ struct AcceptedConnection {
     opened: EvictableConnection,
     slot: ConnectionSlot,
     handshake: ConnectionSlot,
+}
+
+/// Takes the slots of a new connection. It evicts no handshake if there is no slot for the connection.
+async fn take_slots(
+    (slots, handshakes): (&Arc<ConnectionLimiter>, &Arc<ConnectionLimiter>),
+    peer: SocketAddr,
+    opened: &EvictableConnection,
+) -> Option<(ConnectionSlot, ConnectionSlot)> {
+    let slot = slots.take(peer.ip(), opened).await?;
+    Some((slot, handshakes.take(peer.ip(), opened).await?))
 }
 
 async fn serve_one(

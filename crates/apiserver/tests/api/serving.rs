@@ -182,6 +182,7 @@ async fn a_certificate_that_is_revoked_ends_its_connections_and_is_refused() {
     let mut admin = served.http2(true).await;
     let watch = admin.send_request(read(&format!("{path}?watch=true"))).await.unwrap();
     assert_eq!(watch.status(), StatusCode::OK);
+    let mut socket = websocket(&served, "application/json").await;
     let before = std::fs::read_to_string(folder.path().join("data/admin.kubeconfig")).unwrap();
     let der = CertificateDer::from_pem_slice(served.api.pki().admin.certificate.as_bytes()).unwrap();
     let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
@@ -189,6 +190,8 @@ async fn a_certificate_that_is_revoked_ends_its_connections_and_is_refused() {
     std::fs::write(folder.path().join("data/pki/revoked-certificates"), line).unwrap();
     let rest = tokio::time::timeout(Duration::from_secs(20), watch.into_body().collect()).await;
     assert!(rest.expect("the watch ends").is_err(), "it is cut");
+    let rest = tokio::time::timeout(Duration::from_secs(5), socket.read_to_end(&mut Vec::new())).await;
+    rest.expect("a watch over a WebSocket ends, too").unwrap_err();
     let mut again = served.http2(true).await;
     for path in [path.as_str(), "/readyz", "/version"] {
         assert_eq!(again.send_request(read(path)).await.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
@@ -420,6 +423,25 @@ async fn message(socket: &mut TokioIo<hyper::upgrade::Upgraded>) -> (u8, u8, Vec
     let mut payload = vec![0; usize::try_from(length).unwrap()];
     socket.read_exact(&mut payload).await.unwrap();
     (head[1], head[0], payload)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn websockets_count_as_connections_for_as_long_as_they_last() {
+    let limits = Limits { connections: 8, ..Limits::default() };
+    let served = served_from(ApiServerConfig { limits, ..ApiServerConfig::in_memory(Seams::system()) }).await;
+    let mut sockets = Vec::new();
+    for _ in 0..12 {
+        sockets.push(websocket(&served, "application/json").await);
+    }
+    // All are of one tenant, which may hold two when others need slots.
+    for (n, socket) in sockets.iter_mut().take(4).enumerate() {
+        let rest = tokio::time::timeout(Duration::from_secs(5), socket.read_to_end(&mut Vec::new())).await;
+        rest.unwrap_or_else(|_| panic!("{n} is closed for a newer one")).unwrap_err();
+    }
+    crate::common::fill(&served.store, 1, 10).await;
+    message(sockets.last_mut().unwrap()).await;
+    served.shutdown.cancel();
+    served.task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

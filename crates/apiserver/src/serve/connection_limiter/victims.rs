@@ -1,0 +1,165 @@
+//! Order in which connections end for newcomers.
+//!
+//! 1. Unauthenticated ones, while they hold more than their share.
+//! 2. Idle ones of authenticated clients.
+//! 3. Those with requests of a tenant that holds more than its share: its watches can be resumed.
+//! 4. Unauthenticated ones.
+//!
+//! The largest network (of 3: tenant) comes first, and of that the connection that is there, or idle, for the longest time. A
+//! connection with a request of any other authenticated client under way does not end.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    hash::Hash,
+    net::IpAddr,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::EvictableConnection;
+
+/// Share of the capacity that unauthenticated connections have for themselves, as a divisor: an eighth. It is the time that a newcomer
+/// has to show its credentials while others come.
+const UNAUTHENTICATED_SHARE: usize = 8;
+/// Share of the capacity that a tenant may hold with connections that are in use, as a divisor: a quarter.
+const TENANT_SHARE: usize = 4;
+/// Connections that are looked at for each newcomer, on average; a scan looks at all of them.
+const SCANNED_PER_VICTIM: usize = 64;
+/// Time for which the result of a scan is used.
+const SCAN_VALIDITY: Duration = Duration::from_secs(1);
+/// Pause after a scan that has found few connections or none.
+const SCAN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Class of a connection, for the order of eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionClass {
+    /// No valid credentials have come.
+    Unauthenticated,
+    /// No request is under way since then.
+    Idle(Instant),
+    /// A request is under way, the last one in this tenant.
+    Busy(u64),
+}
+
+/// Queue of the connections that end next, filled by a scan of all connections.
+#[derive(Default)]
+pub(super) struct VictimQueue {
+    queued: VecDeque<(u64, ConnectionClass)>,
+    pub(super) scanned: Option<Instant>,
+    /// The last scan has found all that there was.
+    is_complete: bool,
+}
+
+type LiveConnections = BTreeMap<u64, (IpAddr, EvictableConnection)>;
+
+impl VictimQueue {
+    /// Chooses the connection that ends for a newcomer.
+    pub(super) fn next(&mut self, live: &LiveConnections, capacity: usize) -> Option<u64> {
+        let age = self.scanned.map(|scanned| scanned.elapsed());
+        if age.is_some_and(|age| age > SCAN_VALIDITY) {
+            self.queued.clear();
+        }
+        if let Some(victim) = self.pop(live) {
+            return Some(victim);
+        }
+        if self.is_complete && age.is_some_and(|age| age < SCAN_PAUSE) {
+            return None;
+        }
+        self.scan(live, capacity);
+        self.pop(live)
+    }
+
+    /// Takes the first one whose state has not changed since the scan.
+    fn pop(&mut self, live: &LiveConnections) -> Option<u64> {
+        let queued = std::iter::from_fn(|| self.queued.pop_front());
+        let mut unchanged = queued.filter(|(number, class)| {
+            let now = live.get(number).map(|(_, connection)| connection.class());
+            // A tenant's connection that has become idle ends all the more.
+            now == Some(*class) || matches!((class, now), (ConnectionClass::Busy(_), Some(ConnectionClass::Idle(_))))
+        });
+        unchanged.next().map(|(number, _)| number)
+    }
+
+    fn scan(&mut self, live: &LiveConnections, capacity: usize) {
+        let (mut unauthenticated, mut idle, mut busy) = (Groups::default(), Groups::default(), Groups::default());
+        for (number, (network, connection)) in live {
+            match connection.class() {
+                ConnectionClass::Unauthenticated => unauthenticated.add(*network, *number),
+                ConnectionClass::Idle(since) => idle.add(*network, (since, *number)),
+                ConnectionClass::Busy(tenant) => busy.add(tenant, *number),
+            }
+        }
+        let mut strangers = unauthenticated.count;
+        let (mut unauthenticated, mut idle, mut busy) = (unauthenticated.order(), idle.order(), busy.order());
+        let most = (capacity / SCANNED_PER_VICTIM).clamp(1, SCANNED_PER_VICTIM);
+        let share = capacity.div_ceil(UNAUTHENTICATED_SHARE);
+        self.queued.clear();
+        while self.queued.len() < most {
+            // Each one is replaced by a newcomer, who is unauthenticated.
+            let next_stranger = |ordered: &mut Ordered<IpAddr, u64>| {
+                ordered.pop(0).map(|(_, number)| (number, ConnectionClass::Unauthenticated))
+            };
+            let victim = if strangers > share {
+                next_stranger(&mut unauthenticated)
+            } else {
+                let others =
+                    (idle.pop(0).map(|(_, (since, number))| (number, ConnectionClass::Idle(since)))).or_else(|| {
+                        busy.pop(capacity / TENANT_SHARE)
+                            .map(|(tenant, number)| (number, ConnectionClass::Busy(tenant)))
+                    });
+                strangers += usize::from(others.is_some());
+                others.or_else(|| next_stranger(&mut unauthenticated))
+            };
+            let Some(victim) = victim else { break };
+            self.queued.push_back(victim);
+        }
+        self.is_complete = self.queued.len() < most;
+        self.scanned = Some(Instant::now());
+    }
+}
+
+/// Connections by network or tenant.
+struct Groups<K, O> {
+    groups: HashMap<K, Vec<O>>,
+    count: usize,
+}
+
+/// Connections in the order in which they end.
+struct Ordered<K, O>(BinaryHeap<(usize, Reverse<O>, K, Vec<O>)>);
+
+impl<K, O> Default for Groups<K, O> {
+    fn default() -> Self {
+        Self { groups: HashMap::new(), count: 0 }
+    }
+}
+
+impl<K: Hash + Ord, O: Ord + Copy> Groups<K, O> {
+    fn add(&mut self, group: K, connection: O) {
+        self.groups.entry(group).or_default().push(connection);
+        self.count += 1;
+    }
+
+    fn order(self) -> Ordered<K, O> {
+        let ordered = self.groups.into_iter().filter_map(|(group, mut connections)| {
+            connections.sort_unstable_by_key(|connection| Reverse(*connection));
+            let oldest = *connections.last()?;
+            Some((connections.len(), Reverse(oldest), group, connections))
+        });
+        Ordered(ordered.collect())
+    }
+}
+
+impl<K: Ord + Copy, O: Ord + Copy> Ordered<K, O> {
+    /// Takes the oldest one of the largest group, if that has more than `allowed`.
+    fn pop(&mut self, allowed: usize) -> Option<(K, O)> {
+        self.0.peek().filter(|(count, ..)| *count > allowed)?;
+        let (count, Reverse(oldest), group, mut connections) = self.0.pop()?;
+        connections.pop();
+        if let Some(next) = connections.last() {
+            self.0.push((count - 1, Reverse(*next), group, connections));
+        }
+        Some((group, oldest))
+    }
+}
