@@ -83,7 +83,7 @@ fn stripped(serial: &[u8]) -> Vec<u8> {
 
 /// Reads hexadecimal digits, between which colons may stand; an odd number of them lacks a leading zero.
 fn hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text.trim().chars().filter(|c| *c != ':').map(|c| nibble(c)).collect();
+    let digits: Option<Vec<u8>> = text.trim().chars().filter(|c| *c != ':').map(nibble).collect();
     let mut digits = digits.filter(|digits| !digits.is_empty())?;
     if digits.len() % 2 == 1 {
         digits.insert(0, 0);
@@ -101,8 +101,16 @@ type Stamp = Option<(SystemTime, u64)>;
 /// Denylist file, reread while the server runs.
 pub(crate) struct RevokedCertificates {
     path: Option<PathBuf>,
-    read: Mutex<Stamp>,
+    read: Mutex<LastRead>,
     list: watch::Sender<Arc<Denylist>>,
+}
+
+/// State of the file when it was last read, or was found to be wrong.
+#[derive(Default)]
+struct LastRead {
+    stamp: Stamp,
+    /// Failure since then to read the file at all, which has been reported.
+    failure: Option<std::io::ErrorKind>,
 }
 
 impl RevokedCertificates {
@@ -112,20 +120,45 @@ impl RevokedCertificates {
     /// When it cannot be read, or a line of it is wrong: then a certificate that was to be denied would be accepted.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, ConfigError> {
         let (stamp, list) = path.as_deref().map_or(Ok(Default::default()), read)?;
-        Ok(Self { path, read: Mutex::new(stamp), list: watch::Sender::new(Arc::new(list)) })
+        let read = Mutex::new(LastRead { stamp, failure: None });
+        Ok(Self { path, read, list: watch::Sender::new(Arc::new(list)) })
     }
 
-    /// Reads the file again if it has changed. Returns true when the list has.
+    /// Reads the file again if it has changed. Returns true when the list has. A file that cannot be read now is read again the next
+    /// time.
     ///
     /// # Errors
-    /// As [`Self::open`], once for each state of the file; the list stays.
+    /// As [`Self::open`], once for each state of the file and once for each kind of failure in a row; the list stays.
     pub(crate) fn reread(&self) -> Result<bool, ConfigError> {
+        self.reread_with(read)
+    }
+
+    fn reread_with(
+        &self,
+        read: impl FnOnce(&Path) -> Result<(Stamp, Denylist), ConfigError>,
+    ) -> Result<bool, ConfigError> {
         let Some(path) = self.path.as_deref() else { return Ok(false) };
-        let stamp = stamp(path)?;
-        if std::mem::replace(&mut *self.read.lock(), stamp) == stamp {
-            return Ok(false);
-        }
-        let list = Arc::new(read(path)?.1);
+        let mut last = self.read.lock();
+        let reread = stamp(path).and_then(|now| match now == last.stamp {
+            true => Ok((now, None)),
+            false => match read(path) {
+                Ok((read, list)) => Ok((read, Some(Ok(list)))),
+                Err(wrong @ ConfigError::Content { .. }) => Ok((now, Some(Err(wrong)))),
+                Err(failure) => Err(failure),
+            },
+        });
+        let (stamp, list) = match reread {
+            Ok(read) => read,
+            Err(ConfigError::File { source, .. }) if last.failure == Some(source.kind()) => return Ok(false),
+            Err(failure) => {
+                if let ConfigError::File { source, .. } = &failure {
+                    last.failure = Some(source.kind());
+                }
+                return Err(failure);
+            }
+        };
+        *last = LastRead { stamp, failure: None };
+        let Some(list) = list.transpose()?.map(Arc::new) else { return Ok(false) };
         Ok(self.list.send_if_modified(|known| {
             *known != list && {
                 *known = list;
@@ -162,8 +195,8 @@ fn read(path: &Path) -> Result<(Stamp, Denylist), ConfigError> {
         None => Ok((None, Denylist::default())),
         Some((_, bytes)) if bytes > MAX_BYTES => Err(wrong(format!("has more than {MAX_BYTES} bytes"))),
         Some(_) => {
-            let text =
-                fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+            let bytes = fs::read(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+            let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
             Ok((stamp, Denylist::parse(&text).map_err(wrong)?))
         }
     }
@@ -214,5 +247,21 @@ mod tests {
         assert!(RevokedCertificates::open(Some(path.clone())).is_err(), "a start is refused");
         fs::remove_file(&path).unwrap();
         assert!(revoked.reread().unwrap() && !revoked.contains(&id(&[1])));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_for_a_while_is_read_later_and_reported_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revoked-certificates");
+        let revoked = RevokedCertificates::open(Some(path.clone())).unwrap();
+        fs::write(&path, "serial:01\n").unwrap();
+        let fails = |kind: std::io::ErrorKind| {
+            revoked.reread_with(|path| Err(ConfigError::File { path: path.to_owned(), source: kind.into() }))
+        };
+        assert!(fails(std::io::ErrorKind::Other).is_err());
+        assert!(!fails(std::io::ErrorKind::Other).unwrap() && !revoked.contains(&id(&[1])));
+        assert!(fails(std::io::ErrorKind::PermissionDenied).is_err(), "it is another reason");
+        assert!(revoked.reread().unwrap() && revoked.contains(&id(&[1])));
+        assert!(!revoked.reread().unwrap(), "it has not changed");
     }
 }
