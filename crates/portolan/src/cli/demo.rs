@@ -155,10 +155,13 @@ impl Demo {
     fn clear_data_dir(&self) -> std::io::Result<()> {
         for entry in self.data_dir.read_dir()? {
             let entry = entry?;
-            match (entry.file_name() == MARKER, entry.file_type()?.is_dir()) {
-                (true, _) => {}
-                (false, true) => std::fs::remove_dir_all(entry.path())?,
-                (false, false) => std::fs::remove_file(entry.path())?,
+            if entry.file_name() == MARKER {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else {
+                std::fs::remove_file(entry.path())?;
             }
         }
         Ok(())

@@ -76,12 +76,10 @@ pub(super) fn goaway_chance(text: &str) -> Result<f64, String> {
 /// A name of a server in kubeconfigs: letters, digits and `.`, `-`, `_`, `:`.
 pub(super) fn server_name(text: &str) -> Result<String, String> {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
-    match (1..=DNS_NAME).contains(&text.len()) && text.bytes().all(is_fine) {
-        true => Ok(text.to_owned()),
-        false => {
-            Err(format!("it is no name of at most {DNS_NAME} letters, digits, '.', '-', '_' and ':', such as prod-eu"))
-        }
+    if (1..=DNS_NAME).contains(&text.len()) && text.bytes().all(is_fine) {
+        return Ok(text.to_owned());
     }
+    Err(format!("it is no name of at most {DNS_NAME} letters, digits, '.', '-', '_' and ':', such as prod-eu"))
 }
 
 /// A name in a certificate: a DNS name, also with `*` for its first label, or an address.
