@@ -20,7 +20,8 @@ fn gates(pod: &Value) -> Vec<&str> {
 /// Why a Pod waits that has scheduling gates and is nowhere yet.
 fn refusal_of_pod(gathered: &Gathered) -> Option<Refusal> {
     let kind = &gathered.workload.kind;
-    if !(kind.group.is_empty() && &*kind.kind == "Pod") || !gathered.record.clusters.is_empty() {
+    let is_unplaced_pod = kind.group.is_empty() && &*kind.kind == "Pod" && gathered.record.clusters.is_empty();
+    if !is_unplaced_pod {
         return None;
     }
     let gates = gates(&gathered.object);

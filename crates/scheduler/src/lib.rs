@@ -18,6 +18,7 @@ mod feed;
 mod followers;
 mod gates;
 mod gather;
+mod inhabited;
 mod kinds;
 mod object;
 mod observe;

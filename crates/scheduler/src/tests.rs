@@ -1,7 +1,7 @@
 //! The loop on the memory store, with a clock that stands still: the tests play client, syncer and physical clusters.
 
-mod followers;
 mod bounds;
+mod followers;
 mod policy_status;
 mod shares;
 mod volumes;
