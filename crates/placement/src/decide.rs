@@ -122,8 +122,8 @@ impl<'a> Planner<'a> {
         let (candidates, preference) = self.prefer(candidates, count);
         rejected.extend(preference.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let mut selection = self.select(candidates, count);
-        let limits = self.limits(&selection.taken);
         let Division { parts, basis: divided_by } = self.share_out(&mut selection);
+        let limits = self.limits(&selection.taken, &parts);
         rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let outcome = self.outcome(&selection, &parts, count, &limits);
         let move_refused = workload.keeps_volumes && selection.taken.iter().any(|c| c.held.is_some());

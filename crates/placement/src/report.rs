@@ -170,7 +170,7 @@ pub fn copy_statuses(
 }
 
 fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<Condition> {
-    let (status, reason, message) = placed(report);
+    let (status, reason, message) = placed(report, &about.object.kind);
     let last = before.conditions.iter().find(|c| c.kind == "Placed");
     let since = last.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
     let placed = Condition {
@@ -186,7 +186,7 @@ fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<C
 }
 
 /// Status, reason and message of the condition `Placed`.
-fn placed(report: &Report) -> (&'static str, &'static str, String) {
+fn placed(report: &Report, kind: &str) -> (&'static str, &'static str, String) {
     let is_somewhere = report.step.record.active().next().is_some();
     // A copy that stays for lack of a better place is not where it should be.
     let is_misplaced = report.decision.is_some_and(|decision| {
@@ -195,7 +195,7 @@ fn placed(report: &Report) -> (&'static str, &'static str, String) {
     let status = if is_somewhere && !is_misplaced { "True" } else { "False" };
     let Some(decision) = report.decision else {
         let reason = if is_somewhere { "Follows" } else { "NotNeeded" };
-        return (status, reason, String::new());
+        return (status, reason, note_on_followers(report.step, kind));
     };
     let mut message = decision.summary();
     decision.held.iter().chain(&report.step.waiting).for_each(|line| {
@@ -214,6 +214,14 @@ fn placed(report: &Report) -> (&'static str, &'static str, String) {
         Outcome::Partly(_) => "PartlyPlaced",
     };
     (status, reason, message)
+}
+
+/// Returns the sentence about copies of a kind that means something else on several physical clusters than on one.
+fn note_on_followers(step: &Step, kind: &str) -> String {
+    if kind != "PodDisruptionBudget" || step.record.active().count() < 2 {
+        return String::new();
+    }
+    "each physical cluster counts its own pods: while the budget permits any disruption, at least one pod on each may be disrupted".into()
 }
 
 fn transitions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<Transition> {

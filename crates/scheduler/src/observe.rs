@@ -258,7 +258,8 @@ impl Inner {
         if new_spec || by_status || lost || is_told || header(previous) != header(&event.record) {
             self.queue.tasks.add(Task::Object(event.key.clone()));
         }
-        if before.record.clusters != after.record.clusters {
+        // Autoscalers go no further than the limits of their targets.
+        if before.record.clusters != after.record.clusters || before.record.limits != after.record.limits {
             self.queue.add_followers(event.key.cluster, namespace, None);
         } else if new_spec && !after.record.clusters.is_empty() {
             self.follow_names(&event.key, Some(previous), Some(&event.record));

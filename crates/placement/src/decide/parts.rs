@@ -32,23 +32,27 @@ impl<'a> Planner<'a> {
         copy.map_or(0, |copy| admitted(copy).unwrap_or_else(existing))
     }
 
-    /// Limits of the copies that each should have all replicas, where the bounds do not admit so many. What runs stays.
-    pub(super) fn limits(&self, taken: &[Candidate<'a>]) -> BTreeMap<Uid, i64> {
-        let Some(replicas) = self.workload().replicas.filter(|_| self.split == Split::Whole) else {
+    /// Limits of the copies whose bounds do not admit as many replicas as each should have. What runs stays. What autoscalers
+    /// on the physical clusters scale has a limit as soon as it has as many as fit, also where the replicas are divided.
+    pub(super) fn limits(&self, taken: &[Candidate<'a>], parts: &[Option<i64>]) -> BTreeMap<Uid, i64> {
+        let Some(replicas) = self.workload().replicas else { return BTreeMap::new() };
+        let is_scaled = self.ctx.question.previous.autoscaled.is_some();
+        if self.split != Split::Whole && !is_scaled {
             return BTreeMap::new();
-        };
-        let limit = |c: &Candidate<'a>| {
-            let cap = self.cap(c.facts).filter(|cap| *cap < replicas && c.here)?;
+        }
+        let limit = |(c, part): (&Candidate<'a>, &Option<i64>)| {
+            let wanted = part.unwrap_or(replicas);
+            let cap = self.cap(c.facts).filter(|cap| c.here && (*cap < wanted || (is_scaled && *cap == wanted)))?;
             Some((c.facts.info.uid.clone(), cap.max(0)))
         };
-        taken.iter().filter_map(limit).collect()
+        taken.iter().zip(parts).filter_map(limit).collect()
     }
 
     /// Returns the sentence about copies that the bounds keep from growing.
     pub(super) fn limit_line(&self, taken: &[Candidate<'a>], limits: &BTreeMap<Uid, i64>) -> Option<String> {
-        let replicas = self.workload().replicas?;
+        let replicas = self.workload().replicas.filter(|_| self.split == Split::Whole)?;
         let line = |c: &Candidate<'a>| {
-            let limit = limits.get(&c.facts.info.uid)?;
+            let limit = limits.get(&c.facts.info.uid).filter(|limit| **limit < replicas)?;
             Some(format!("only {limit} of {replicas} replicas fit the bounds of {}", c.facts.info.name))
         };
         let lines: Vec<String> = taken.iter().filter_map(line).collect();

@@ -42,7 +42,10 @@ async fn the_numbers_of_autoscalers_and_budgets_follow_the_division() {
     let least = json!({"spec": {"minAvailable": 3, "selector": {"matchLabels": labels}}});
     world.create(budget.clone(), "policy/v1", "PodDisruptionBudget", least).await;
     world.until("parts", &scaler, |object| shares(object) == ["east 2,5", "west 1,5"]).await;
-    world.until("parts", &budget, |object| shares(object) == ["east 2", "west 1"]).await;
+    world.until("parts", &budget, |object| shares(object) == ["east 1", "west 1"]).await;
+    let placement = world.placement(&budget).await.unwrap();
+    let (_, message) = condition(&placement);
+    assert!(message.starts_with("each physical cluster counts its own pods"), "{message}");
     set(&world, &scaler, "/spec/maxReplicas", 6).await;
     world.until("parts of another maximum", &scaler, |object| shares(object) == ["east 2,3", "west 1,3"]).await;
     // A drain: the copy that stays must be able to reach what it is to have.
@@ -57,4 +60,39 @@ async fn the_numbers_of_autoscalers_and_budgets_follow_the_division() {
     world.placed(&web, "east*4 west-").await;
     world.until("one copy has all", &scaler, |object| shares(object).is_empty()).await;
     world.until("one copy has all", &budget, |object| shares(object).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_autoscaler_gets_the_limit_of_its_target_and_loses_it_with_that() {
+    let world = World::new(&[]).await;
+    world.physical("west", json!({"bounds": {"cpu": "7"}}), true).await;
+    let container = json!({"resources": {"requests": {"cpu": "500m"}}});
+    world.deployment("web", json!({"containers": [container]})).await;
+    let (web, scaler) = (shop("deployments.apps/shop/web"), shop("horizontalpodautoscalers.autoscaling/shop/web"));
+    world.placed(&web, "west").await;
+    world.pin(&web, "west").await;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let bounds = json!({"spec": {"minReplicas": 2, "maxReplicas": 30, "scaleTargetRef": target}});
+    world.create(scaler.clone(), "autoscaling/v2", "HorizontalPodAutoscaler", bounds).await;
+    world.placed(&scaler, "west").await;
+    assert_eq!(shares(world.get(&scaler).await.as_ref()), Vec::<String>::new());
+    let scale = |replicas: i64| {
+        move |object: &mut Value| {
+            // As the syncer does for what an autoscaler downstream has settled on.
+            let mut record = PlacementRecord::of(object).unwrap();
+            record.autoscaled = Some(replicas);
+            record.write_to(object);
+            object["spec"]["replicas"] = replicas.into();
+            let generation = object::generation(object) + 1;
+            object["metadata"]["generation"] = generation.into();
+        }
+    };
+    world.change(&web, scale(20)).await;
+    world.until("its limit", &scaler, |object| shares(object) == ["west 2,14"]).await;
+    // The autoscaler obeys, and keeps its limit.
+    world.change(&web, scale(14)).await;
+    world.settle().await;
+    assert_eq!(shares(world.get(&scaler).await.as_ref()), ["west 2,14"]);
+    world.change(&web, scale(3)).await;
+    world.until("no limit", &scaler, |object| shares(object).is_empty()).await;
 }
