@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::simulated;
 use crate::harness::process::{self, Process};
 use crate::harness::{poll, ports::free_port, tools::Tools};
 use crate::report::Report;
@@ -50,6 +51,14 @@ pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path
     let shell = Shell { export: commands.first().cloned().unwrap_or_default(), tools, dir };
     for command in commands.iter().skip(1) {
         report.check(&format!("demo: {command}"), || shell.run(command));
+    }
+    let manifests = dir.join("simulated.yaml");
+    report.check("demo: workloads of many kinds are applied", || {
+        fs::write(&manifests, simulated::MANIFESTS).context("cannot write the manifests")?;
+        shell.run(&format!("kubectl apply -f {}", manifests.display()))
+    });
+    for (shows, command) in simulated::commands() {
+        report.check(&format!("demo: {shows}"), || shell.run(&command));
     }
     report.check("demo: Ctrl-C ends it with 0, and its data is gone", || stop(&demo));
 }

@@ -18,6 +18,7 @@ mod moving;
 pub(crate) mod oracle;
 mod scene;
 mod selection;
+mod simulated;
 mod streams;
 mod sync;
 mod syncer;
