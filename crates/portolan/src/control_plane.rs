@@ -278,7 +278,9 @@ impl Opened {
         let plane = Arc::new(plane.with_metrics(metrics));
         placing.start(&api, &store, &roles, &shutdown, &mut tasks);
         let name = plane_name(&store, &seams).await.context("the name of the control plane")?;
-        let upstream = Arc::new(StoreUpstream::new(plane.clone(), name.clone()));
+        let limits = api.clone();
+        let upstream = StoreUpstream::new(plane.clone(), name.clone());
+        let upstream = Arc::new(upstream.charging(Box::new(move |cluster| limits.accounts(cluster))));
         let simulation = Simulation { for_tenants: simulate_for_tenants, api: Some(api.clone()) };
         let connections = Connections::new(addresses, seams.clone(), shutdown.clone()).simulating(simulation);
         let connections = Arc::new(connections);

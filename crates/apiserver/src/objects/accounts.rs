@@ -16,6 +16,13 @@ fn most(api: &ApiServer) -> Usage {
     Usage { objects: limits.workspace_objects, bytes: limits.workspace_bytes }
 }
 
+impl ApiServer {
+    /// Returns the accounts of a logical cluster and its ancestors, which what is stored there counts for.
+    pub fn accounts(&self, cluster: LogicalClusterId) -> Vec<Account> {
+        self.directory.accounts(cluster, most(self))
+    }
+}
+
 /// The accounts of all logical clusters that a transaction writes to, and of their ancestors.
 pub(super) fn accounts(api: &ApiServer, transaction: &Transaction, entry: Option<&Entry>) -> Vec<Account> {
     let most = most(api);

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod copies;
+mod creates;
 mod debts;
 mod defaults;
 mod epoch;
@@ -17,6 +18,7 @@ use std::{
     sync::{Arc, RwLock},
 };
 
+use self::creates::{AccountsOf, CreateRates};
 use portolan_controllers::{Plane, PlaneError};
 use portolan_scheduler::has_template;
 use portolan_store::{
@@ -24,7 +26,7 @@ use portolan_store::{
     retried,
 };
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid, object,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Reason, ResourceVersion, Status, Uid, object,
     placement::{GROUP, placement_name},
     upstream::{
         ChangeStream, Changes, ClusterReport, CopyReport, Debt, Projection, Snapshot, Upstream, UpstreamError,
@@ -44,11 +46,21 @@ pub(crate) struct StoreUpstream {
     name: Option<String>,
     /// Where each physical cluster is registered.
     registered: RwLock<HashMap<Uid, ObjectKey>>,
+    creates: CreateRates,
+    /// Accounts that creates are charged to, where workspaces have limits.
+    accounts: Option<AccountsOf>,
 }
 
 impl StoreUpstream {
     pub(crate) fn new(plane: Arc<Plane>, name: Option<String>) -> Self {
-        Self { plane, name, registered: RwLock::default() }
+        Self { plane, name, registered: RwLock::default(), creates: CreateRates::default(), accounts: None }
+    }
+
+    /// Charges what physical clusters have created to the accounts of its workspace.
+    #[must_use]
+    pub(crate) fn charging(mut self, accounts: AccountsOf) -> Self {
+        self.accounts = Some(accounts);
+        self
     }
 
     /// Tells where `physical` is registered, so that its state can be written there.
@@ -59,6 +71,7 @@ impl StoreUpstream {
     /// `physical` has no workers any more, and will have none.
     pub(crate) fn unregister(&self, physical: &Uid) {
         self.registered.write().expect("no code panics under this lock").remove(physical);
+        self.creates.forget(physical);
     }
 
     /// Where `physical` is registered, while it has workers.
@@ -144,6 +157,10 @@ fn store_failed(error: StoreError) -> UpstreamError {
             UpstreamError::Conflict
         }
         StoreError::Compacted { .. } => UpstreamError::Expired,
+        StoreError::OverLimit { cluster, .. } => UpstreamError::Failed(Status::new(
+            Reason::Forbidden,
+            format!("the workspace {cluster}, or one above it, would store more than it may"),
+        )),
         other => failed(&other),
     }
 }

@@ -3,7 +3,7 @@
 use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Transaction, Write};
 use portolan_syncer::project::{Gone, controller_resource, merge_gone, merge_put, translate_own_uid};
 use portolan_types::{
-    GroupResource, ObjectKey, Record, Uid, annotations, object,
+    GroupResource, ObjectKey, Record, Status, Uid, annotations, object,
     placement::PlacementRecord,
     upstream::{Projection, UpstreamError},
 };
@@ -19,11 +19,11 @@ pub(super) async fn project(
 ) -> Result<(), UpstreamError> {
     let mut transactions = Vec::new();
     for (key, wanted) in projection.put {
-        transactions.extend(
-            put(upstream, physical, key, wanted)
-                .await?
-                .map(|write| Transaction { writes: vec![write], ..Transaction::default() }),
-        );
+        let Some(write) = put(upstream, physical, key, wanted).await? else { continue };
+        let is_create = matches!(write.expect, Expect::Absent);
+        let accounts = upstream.accounts.as_ref().filter(|_| is_create);
+        let accounts = accounts.map(|accounts| accounts(write.key.cluster)).unwrap_or_default();
+        transactions.push(Transaction { writes: vec![write], accounts, ..Transaction::default() });
     }
     for key in projection.gone {
         transactions.extend(remove(upstream, physical, key).await?);
@@ -56,7 +56,13 @@ async fn put(
         tracing::warn!(%physical, %key, "a physical cluster shows what was not made from anything placed on it");
         return Ok(None);
     }
-    let Some((current, revision)) = found else { return Ok(Some(create(upstream, key, wanted))) };
+    let Some((current, revision)) = found else {
+        if !upstream.creates.permit(physical) {
+            let message = "the physical cluster makes more objects in a short time than are shown";
+            return Err(UpstreamError::Failed(Status::too_many_requests(message, 1)));
+        }
+        return Ok(Some(create(upstream, key, wanted)));
+    };
     let is_projected = PlacementRecord::of(&current).is_some_and(|record| record.is_projected());
     let Some(mut merged) = merge_put(Some(&current), wanted) else {
         // Of two that came at once with one name, the later one is asked to take another.
@@ -67,7 +73,8 @@ async fn put(
 }
 
 /// Whether what `physical` shows belongs to an object that it was given: its word for it is not enough, or it could write into
-/// any logical cluster. Claims have no owner; they are made from StatefulSets.
+/// any logical cluster. Claims without an owner are made from
+/// StatefulSets.
 async fn comes_from_a_copy(
     upstream: &StoreUpstream,
     physical: &Uid,

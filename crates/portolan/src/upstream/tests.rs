@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portolan_controllers::Plane;
 use portolan_machinery::kinds::KindTable;
-use portolan_store::{DynStore, Engine, Expect, StoreConfig, Transaction};
+use portolan_store::{Account, DynStore, Engine, Expect, StoreConfig, Transaction, Usage};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
     placement::{Phase, PlacedCopy, PlacementRecord, Source},
@@ -112,13 +112,22 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
         ("a pod of nothing above", made_from("pods", "c", Some(("Job", "x")), from("east")), "east", false),
         ("a pod of nobody", made_from("pods", "d", None, from("east")), "east", false),
         (
+            "a claim of the pod",
+            made_from("persistentvolumeclaims", "f", Some(("Pod", "a")), from("east")),
+            "east",
+            true,
+        ),
+        (
             "a claim where no StatefulSet is",
             made_from("persistentvolumeclaims", "e", None, from("east")),
             "east",
             false,
         ),
     ] {
-        let at = put.0.clone();
+        let (at, mut put) = (put.0.clone(), put);
+        if let (Some(pod), "f") = (world.get(&key("pods", "a")).await, at.name.as_str()) {
+            put.1["metadata"]["ownerReferences"][0]["uid"] = object::meta_text(&pod, "uid").into();
+        }
         world.show(by, put).await;
         assert_eq!(world.get(&at).await.is_some(), shown, "{case}");
     }
@@ -127,6 +136,24 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
     let at = claim.0.clone();
     world.show("east", claim).await;
     assert!(world.get(&at).await.is_some(), "a claim of its StatefulSet");
+}
+
+#[tokio::test]
+async fn what_a_physical_cluster_creates_is_charged_to_the_workspace() {
+    let mut world = World::new();
+    let parent = LogicalClusterId::ROOT;
+    world.0 = world.0.charging(Box::new(move |cluster| {
+        vec![Account { cluster, parent: Some(parent), most: Usage { objects: 2, bytes: 1 << 20 } }]
+    }));
+    let east = copy("east", Phase::Active, None, 1);
+    world.write(&key("deployments.apps", "web"), &workload("Deployment", vec![east])).await;
+    let pod = |name| made_from("pods", name, Some(("Deployment", "web")), copy("east", Phase::Projected, None, 0));
+    world.show("east", pod("a")).await;
+    let projection = Projection { put: vec![pod("b")], ..Projection::default() };
+    let refused = world.0.project(&uid("east"), projection).await.unwrap_err();
+    assert!(refused.to_string().contains("more than it may"), "{refused}");
+    assert!(world.get(&key("pods", "b")).await.is_none());
+    world.show("east", pod("a")).await;
 }
 
 #[tokio::test]

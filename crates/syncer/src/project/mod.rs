@@ -25,8 +25,8 @@ use serde_json::{Map, Value, json};
 
 pub use claims::{is_next_to_show, mark_used};
 pub use events::event;
-pub use merge::{Gone, merge_gone, merge_put};
 pub use jobs::translate_own_uid;
+pub use merge::{Gone, merge_gone, merge_put};
 pub use orphans::orphan;
 pub use pending::{is_forwarded, pending_changes, pending_patch};
 pub use replica_sets::{replica_set, replica_set_name};
@@ -72,6 +72,7 @@ pub fn controller_resource(kind: &str) -> Option<(&'static str, &'static str)> {
         "CronJob" => Some(("batch", "cronjobs")),
         "ReplicationController" => Some(("", "replicationcontrollers")),
         "Service" => Some(("", "services")),
+        "Pod" => Some(("", "pods")),
         _ => None,
     }
 }
@@ -92,9 +93,9 @@ pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>,
     clean_pod_spec(&mut shown);
     shown.get_mut("spec").map(transform::restore_selectors);
     shown["metadata"] = metadata;
+    name_node(&mut shown, origin.name);
     if let Some(status) = shown.get_mut("status") {
         *status = crate::status::bounded(status);
-    name_node(&mut shown, origin.name);
     }
     seal(&mut shown, downstream, origin, None);
     pending::note_shown(&mut shown, origin.uid);
@@ -129,11 +130,11 @@ fn shown_metadata(
     if let (Some(hash), true) = (template_hash, labels.contains_key(TEMPLATE_HASH)) {
         labels.insert(TEMPLATE_HASH.into(), json!(hash));
     }
-    let mut metadata = json!({
-        "name": shown_name(downstream, owner, origin),
     if let Some(owner) = owner {
         jobs::translate_owner_uid(&mut labels, owner.object);
     }
+    let mut metadata = json!({
+        "name": shown_name(downstream, owner, origin),
         "namespace": namespace,
         "labels": labels,
         "annotations": kept(downstream, "annotations"),
@@ -160,21 +161,21 @@ fn reference(owner: Owner<'_>) -> Value {
     })
 }
 
-/// Labels or annotations that are not Portolan's own.
-fn kept(downstream: &Value, field: &str) -> Map<String, Value> {
 /// Names the physical cluster as the node of a bound Pod, and the node there in an annotation: upstream a Node stands for a physical
+/// cluster. The endpoints of an EndpointSlice are on it, too.
+pub fn name_node(pod: &mut Value, cluster: &str) {
     for endpoint in pod.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(node) = endpoint.get_mut("nodeName") {
             *node = cluster.into();
         }
     }
-/// cluster. The endpoints of an EndpointSlice are on it, too.
-pub fn name_node(pod: &mut Value, cluster: &str) {
     let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).map(str::to_owned) else { return };
     object::set_annotation(pod, annotations::NODE, Some(node));
     pod["spec"]["nodeName"] = cluster.into();
 }
 
+/// Labels or annotations that are not Portolan's own.
+fn kept(downstream: &Value, field: &str) -> Map<String, Value> {
     let all = object::metadata(downstream).get(field).and_then(Value::as_object);
     let wanted = all.into_iter().flatten().filter(|(key, value)| !transform::is_our_key(key) && value.is_string());
     wanted.map(|(key, value)| (key.clone(), value.clone())).collect()

@@ -269,12 +269,37 @@ impl MemoryUpstream {
         }
     }
 
+    fn is_placed(&self, object: &Value) -> bool {
+        PlacementRecord::of(object).is_some_and(|record| record.on(&self.physical).is_some())
+    }
+
+    /// Returns true for what an object that is placed there controls, and for claims beside a StatefulSet that is.
+    fn comes_from_a_copy(&self, inner: &Inner, key: &ObjectKey, shown: &Value) -> bool {
+        let is_beside = |other: &ObjectKey| other.cluster == key.cluster && other.scope == key.scope;
+        let Some(owner) = object::controller_of(shown) else {
+            let is_set = |found: &UpstreamObject| &*found.kind.kind == "StatefulSet" && self.is_placed(&found.object);
+            return &*key.resource.resource == "persistentvolumeclaims"
+                && inner.objects.iter().any(|(other, found)| is_beside(other) && is_set(found));
+        };
+        inner.objects.iter().any(|(other, found)| {
+            is_beside(other)
+                && owner["kind"] == *found.kind.kind
+                && owner["name"] == *other.name.as_str()
+                && owner["uid"] == *object::meta_text(&found.object, "uid")
+                && self.is_placed(&found.object)
+        })
+    }
+
     fn take_projection(&self, projection: Projection) -> Result<(), UpstreamError> {
         let mut inner = self.check()?;
         let refused = inner.refused;
         let is_taken = |key: &ObjectKey| refused.is_none_or(|refused| *refused != *key.resource.resource);
         for (key, put) in projection.put.into_iter().filter(|(key, _)| is_taken(key)) {
             let existing = inner.objects.get(&key).map(|found| found.object.clone());
+            let is_known = existing.as_ref().is_some_and(|found| self.is_placed(found));
+            if !is_known && !self.comes_from_a_copy(&inner, &key, &put) {
+                continue;
+            }
             let Some(mut object) = project::merge_put(existing.as_ref(), put) else { continue };
             if object::uid(&object).is_none() {
                 inner.uids += 1;
@@ -356,7 +381,8 @@ impl Upstream for SharedUpstream {
             let inner = self.0.check()?;
             let revision = ResourceVersion::new(*self.0.revision.borrow()).unwrap_or(ResourceVersion::FIRST);
             let named = |upstream: &UpstreamObject| (upstream.key.clone(), object::uid(&upstream.object));
-            let objects = if inner.is_empty { Vec::new() } else { inner.objects.values().map(named).collect() };
+            let placed = inner.objects.values().filter(|found| self.0.is_placed(&found.object) && !inner.is_empty);
+            let objects = placed.map(named).collect();
             Ok(Snapshot { revision, objects })
         })
     }

@@ -1,6 +1,6 @@
 //! Shows above what the physical cluster makes from copies, and hands down deletes of it.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use portolan_types::{
     GroupResource, NamespaceName, ObjectKey, annotations, fingerprint, object,
@@ -37,6 +37,10 @@ impl Worker {
         let session = self.session()?;
         if !session.mirror.is_synced(&place.resource) {
             return Err(SyncError::NotSynced(place.resource.to_string()));
+        }
+        // What is shown already, and by which name, is not known before.
+        if !self.is_view_synced.load(Ordering::Acquire) {
+            return Err(SyncError::NotSynced("upstream's objects".into()));
         }
         let found = session.mirror.get(place).filter(|found| project::is_made_below(&found.object, &self.config.uid));
         let shown_uid = self.state().shown.get(place).map(|shown| shown.uid.clone());
@@ -184,11 +188,12 @@ impl Worker {
     fn wake_owned(&self, session: &Session, owner: &Place, uid: &str) {
         let resource = match &*owner.resource.resource {
             "replicasets" | "jobs" => GroupResource::new("", "pods"),
+            "pods" => GroupResource::new("", "persistentvolumeclaims"),
             _ => return,
         };
-        for pod in session.mirror.all(&resource, owner.namespace()) {
-            if object::controller_of(&pod.object).is_some_and(|controller| controller["uid"] == *uid) {
-                self.queue.add(Work::Below(Place::of(&resource, &pod.object)));
+        for owned in session.mirror.all(&resource, owner.namespace()) {
+            if object::controller_of(&owned.object).is_some_and(|controller| controller["uid"] == *uid) {
+                self.queue.add(Work::Below(Place::of(&resource, &owned.object)));
             }
         }
     }
@@ -230,8 +235,9 @@ impl Worker {
             | ("replicasets", Some("Deployment"))
             | ("controllerrevisions", Some("StatefulSet" | "DaemonSet"))
             | ("jobs", Some("CronJob"))
-            | ("endpointslices", Some("Service")) => {}
-            ("persistentvolumeclaims", None | Some("StatefulSet" | "Pod")) => return Ok(Maker::Nobody),
+            | ("endpointslices", Some("Service"))
+            | ("persistentvolumeclaims", Some("Pod")) => {}
+            ("persistentvolumeclaims", None | Some("StatefulSet")) => return Ok(Maker::Nobody),
             _ => return Ok(Maker::NotShown),
         }
         let Some(controller) = controller else { return Ok(Maker::NotShown) };
@@ -268,6 +274,9 @@ impl Worker {
         let place = Place::at(&upstream.key.resource, &source);
         if !session.mirror.is_synced(&place.resource) {
             return Err(SyncError::NotSynced(place.resource.to_string()));
+        }
+        if self.end_duplicate(upstream, &place, &source).await? {
+            return Ok(Outcome::Done);
         }
         {
             let mut state = self.state();

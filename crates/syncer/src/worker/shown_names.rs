@@ -1,9 +1,13 @@
 //! Names of shown objects that physical clusters name alike, and the claims that pods use.
 
-use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, object, placement::Source};
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, object,
+    placement::Source,
+    upstream::{Projection, UpstreamObject},
+};
 use serde_json::Value;
 
-use super::{SyncError, Work, Worker, mirror::Place, session::Session};
+use super::{SyncError, Work, Worker, mirror::Place, session::Session, state::Shown};
 use crate::project;
 
 /// Names of the claims that a pod mounts.
@@ -26,10 +30,56 @@ impl Worker {
         let known = self.state().shown.get(place).filter(|known| known.uid == uid).map(|known| known.key.name.clone());
         let name = match known {
             Some(name) => name.to_string(),
-            None => self.free_name(place, (cluster, namespace), object::name(shown)).await?,
+            None => match self.stored_name(place, (cluster, namespace), found, object::name(shown)).await? {
+                Some(name) => name,
+                None => self.free_name(place, (cluster, namespace), object::name(shown)).await?,
+            },
         };
         object::metadata_mut(shown).insert("name".into(), name.into());
         Ok(())
+    }
+
+    /// Returns the name that an object is stored by already: an earlier release may have given another one than this.
+    async fn stored_name(
+        &self,
+        place: &Place,
+        (cluster, namespace): (LogicalClusterId, &NamespaceName),
+        found: &Value,
+        name: &str,
+    ) -> Result<Option<String>, SyncError> {
+        let with_cluster = project::name_with_cluster(&place.name, &self.config.name);
+        for candidate in [name, &place.name, &with_cluster] {
+            let Ok(parsed) = candidate.parse() else { continue };
+            let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace.clone(), parsed);
+            let stored = self.upstream.get(&key).await?;
+            let source = stored.and_then(|stored| Source::on(&stored.object, &self.config.uid));
+            if source.is_some_and(|source| source.uid == object::meta_text(found, "uid")) {
+                return Ok(Some(candidate.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes off an upstream object that shows what another one shows, too: it would never change again. Returns true when it did.
+    pub(super) async fn end_duplicate(
+        &self,
+        upstream: &UpstreamObject,
+        place: &Place,
+        source: &Source,
+    ) -> Result<bool, SyncError> {
+        let is_other = |shown: &&Shown| shown.key != upstream.key && shown.uid == source.uid;
+        let other = self.state().shown.get(place).filter(is_other).map(|shown| shown.key.clone());
+        let Some(other) = other else { return Ok(false) };
+        let stored = self.upstream.get(&other).await?;
+        let shown = stored.and_then(|stored| Source::on(&stored.object, &self.config.uid));
+        if shown.is_none_or(|shown| shown.uid != source.uid) {
+            self.state().shown.remove(place);
+            return Ok(false);
+        }
+        let projection = Projection { gone: vec![upstream.key.clone()], ..Projection::default() };
+        self.upstream.project(&self.config.uid, projection).await?;
+        self.forget(&upstream.key);
+        Ok(true)
     }
 
     async fn free_name(
@@ -92,7 +142,13 @@ mod tests {
     fn shown_by_other(stage: &Stage, kind: &GroupVersionKind, key: &ObjectKey, mut object: Value) {
         let uid = OTHER.parse().unwrap();
         let copy = PlacedCopy { name: OTHER.into(), uid, phase: Phase::Projected, replicas: None, epoch: 0 };
-        let source = Source { namespace: "shop-x".into(), name: "a".into(), uid: "down-west".into(), is_used: false, shown: Default::default() };
+        let source = Source {
+            namespace: "shop-x".into(),
+            name: "a".into(),
+            uid: "down-west".into(),
+            is_used: false,
+            shown: Default::default(),
+        };
         object::set_label(&mut object, annotations::PROJECTED_FROM, Some(OTHER.into()));
         PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
         Source::write_all(&[(OTHER.parse().unwrap(), source)].into(), &mut object);
@@ -148,12 +204,76 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_stored_by_an_older_name_is_shown_once() {
+        for is_shown_twice in [false, true] {
+            let cluster = FakeCluster::default();
+            let (stage, _) = stage(&cluster).await;
+            stage.place(
+                "services",
+                "web",
+                json!({"metadata": {}, "spec": {"selector": {"app": "web"}}}),
+                Phase::Active,
+            );
+            stage.until("the copy is there", async |_| cluster.all("services").len() == 1).await.unwrap();
+            let service = cluster.all("services").remove(0);
+            let slice = |address: &str| {
+                json!({"metadata": metadata(&stage, "web-sim", Some(("Service", &service))),
+                "addressType": "IPv4", "endpoints": [{"addresses": [address]}]})
+            };
+            cluster.put("endpointslices", slice("10.0.0.1"));
+            stage.until("its slice is shown", async |s| s.upstream.keys("endpointslices").len() == 1).await.unwrap();
+            stage.upstream.hold_projections(true);
+            let key = stage.upstream.keys("endpointslices").remove(0);
+            let old = ObjectKey { name: "web-sim".parse().unwrap(), ..key.clone() };
+            let stored = stage.upstream.object(&key).unwrap();
+            if !is_shown_twice {
+                stage.upstream.remove(&key);
+            }
+            stage.upstream.write(&old, &GroupVersionKind::new("discovery.k8s.io", "v1", "EndpointSlice"), stored);
+            cluster.put("endpointslices", slice("10.0.0.2"));
+            let stage = stage.restarted().await;
+            stage.upstream.hold_projections(false);
+            let is_shown_once = async |s: &Stage| {
+                let keys = s.upstream.keys("endpointslices");
+                let shown = keys.first().and_then(|key| s.upstream.object(key)).unwrap_or_default();
+                keys.len() == 1 && shown["endpoints"][0]["addresses"][0] == "10.0.0.2"
+            };
+            stage.until("it is shown once, as it is now", is_shown_once).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert!(is_shown_once(&stage).await, "and stays so");
+            if !is_shown_twice {
+                assert_eq!(names(&stage, "endpointslices"), ["web-sim"], "by the name that it had");
+            }
+            stage.handle.stop().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_a_pod_owns_is_shown_as_owned_by_it() {
+        let cluster = FakeCluster::default();
+        let (stage, set) = stage(&cluster).await;
+        let pod =
+            json!({"metadata": metadata(&stage, "web-abc-1", Some(("ReplicaSet", &set))), "spec": {"nodeName": "n"}});
+        let pod = cluster.put("pods", pod);
+        let mut claim = json!({"metadata": metadata(&stage, "web-abc-1-data", None), "spec": {"volumeName": "v"}});
+        claim["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "web-abc-1",
+            "uid": object::meta_text(&pod, "uid"), "controller": true}]);
+        cluster.put("persistentvolumeclaims", claim);
+        let (pod, claim) = (stage.key("pods", "web-abc-1"), stage.key("persistentvolumeclaims", "web-abc-1-data"));
+        stage.until("it is shown", async |s| s.upstream.object(&claim).is_some()).await.unwrap();
+        let (pod, claim) = (stage.upstream.object(&pod).unwrap(), stage.upstream.object(&claim).unwrap());
+        assert_eq!(object::controller_of(&claim).unwrap()["uid"], object::meta_text(&pod, "uid"));
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_claim_that_a_pod_uses_takes_the_place_of_one_of_its_name_elsewhere_and_ends_with_its_object() {
         let cluster = FakeCluster::default();
         let (stage, set) = stage(&cluster).await;
         let (kind, key) =
             (GroupVersionKind::new("", "v1", "PersistentVolumeClaim"), stage.key("persistentvolumeclaims", "data"));
         shown_by_other(&stage, &kind, &key, json!({"metadata": {}, "spec": {"volumeName": "old"}}));
+        stage.place("statefulsets", "db", deployment(0, "i:1"), Phase::Active);
         cluster.put(
             "persistentvolumeclaims",
             json!({"metadata": metadata(&stage, "data", None), "spec": {"volumeName": "new"}}),
