@@ -75,6 +75,16 @@ impl Refusal {
         Self { reason: "Conflict", message: message.into() }
     }
 
+    /// The object is larger than what may be held of one.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self { reason: "TooLarge", message: message.into() }
+    }
+
+    /// The logical cluster has used up its share of what is held of the physical cluster.
+    pub fn share_exceeded(message: impl Into<String>) -> Self {
+        Self { reason: "ShareExceeded", message: message.into() }
+    }
+
     /// The physical cluster does not serve the kind.
     pub fn incompatible(message: impl Into<String>) -> Self {
         Self { reason: "Incompatible", message: message.into() }

@@ -1,5 +1,6 @@
 //! Lists with keys that somebody else has changed so that server-side apply alone cannot repair them. Pure.
 
+use portolan_types::{annotations, object};
 use serde_json::{Map, Value};
 
 use super::fields::covers;
@@ -7,32 +8,54 @@ use super::fields::covers;
 /// Keys by which the items of Kubernetes' lists are told apart, in the order in which they are tried.
 const ITEM_KEYS: [&str; 5] = ["name", "port", "containerPort", "mountPath", "ip"];
 
-/// Returns a merge patch that replaces the lists of objects of `live` that are not what `wanted` says, each as a whole; `None` when
-/// there are none. Fields that items have besides, such as a port that was allocated, stay on the items of the same key.
-pub(crate) fn list_replacement(live: &Value, wanted: &Value) -> Option<Map<String, Value>> {
-    let mut patch = Map::new();
-    for (field, wanted) in wanted.as_object()?.iter().filter(|(field, _)| *field != "metadata" && *field != "status") {
-        if let Some(change) = replaced(live.get(field), wanted) {
-            patch.insert(field.clone(), change);
-        }
+/// Returns a merge patch that makes `live` as `wanted` says, with each list of objects as a whole, when some of those differ; `None`
+/// when none does. Fields that items have besides, such as a port that was allocated, stay on the items of the same key. The hash of
+/// what was applied is left out: the apply that follows writes it.
+pub(crate) fn list_replacement(live: &Value, wanted: &Value) -> Option<Value> {
+    let fields = |object: &Value| -> Map<String, Value> {
+        let is_content = |field: &str| !matches!(field, "apiVersion" | "kind" | "metadata" | "status");
+        let fields = object.as_object().into_iter().flatten();
+        fields.filter(|(field, _)| is_content(field)).map(|(field, value)| (field.clone(), value.clone())).collect()
+    };
+    let content = Value::Object(fields(wanted));
+    if !has_other_lists(live, &content) {
+        return None;
     }
-    (!patch.is_empty()).then_some(patch)
+    let mut patch = completed_lists(Some(live), &content);
+    patch["metadata"] = wanted["metadata"].clone();
+    object::set_annotation(&mut patch, annotations::DOWN_APPLIED, None);
+    Some(patch)
 }
 
-fn replaced(live: Option<&Value>, wanted: &Value) -> Option<Value> {
+fn are_objects(live: &[Value], wanted: &[Value]) -> bool {
+    wanted.iter().chain(live).all(Value::is_object)
+}
+
+/// Returns true when a list of objects differs.
+fn has_other_lists(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
-        (Some(live @ Value::Object(_)), Value::Object(fields)) => {
-            let changes =
-                fields.iter().filter_map(|(field, wanted)| Some((field.clone(), replaced(live.get(field), wanted)?)));
-            let changes: Map<String, Value> = changes.collect();
-            (!changes.is_empty()).then_some(Value::Object(changes))
+        (Value::Object(live), Value::Object(fields)) => {
+            fields.iter().any(|(field, wanted)| live.get(field).is_some_and(|live| has_other_lists(live, wanted)))
         }
-        (Some(Value::Array(live)), Value::Array(wanted)) if wanted.iter().chain(live).all(Value::is_object) => {
-            let is_same =
-                live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted));
-            (!is_same).then(|| wanted.iter().map(|item| completed(live, item)).collect())
+        (Value::Array(live), Value::Array(wanted)) if are_objects(live, wanted) => {
+            live.len() != wanted.len() || live.iter().zip(wanted).any(|(live, wanted)| !covers(live, wanted))
         }
-        _ => None,
+        _ => false,
+    }
+}
+
+/// Returns `wanted` with what items of its lists of objects have besides.
+fn completed_lists(live: Option<&Value>, wanted: &Value) -> Value {
+    match (live, wanted) {
+        (Some(Value::Array(live)), Value::Array(wanted)) if are_objects(live, wanted) => {
+            wanted.iter().map(|item| completed(live, item)).collect()
+        }
+        (live, Value::Object(fields)) => {
+            let live = |field: &str| live.and_then(|live| live.get(field));
+            let fields = fields.iter().map(|(field, wanted)| (field.clone(), completed_lists(live(field), wanted)));
+            Value::Object(fields.collect())
+        }
+        (_, wanted) => wanted.clone(),
     }
 }
 
@@ -84,8 +107,10 @@ mod tests {
             ),
             ("none at all", json!({"spec": {}}), None),
         ] {
-            let patch = list_replacement(&live, &wanted).map(Value::Object);
-            assert_eq!(patch, expected.map(|ports| json!({"spec": {"ports": ports}})), "{case}");
+            let patch = list_replacement(&live, &wanted);
+            let whole = expected
+                .map(|ports| json!({"metadata": {"labels": {}}, "spec": {"selector": {"app": "db"}, "ports": ports}}));
+            assert_eq!(patch, whole, "{case}");
         }
         let texts = json!({"spec": {"args": ["a"], "accessModes": ["b"]}});
         assert_eq!(

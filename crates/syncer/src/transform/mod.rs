@@ -19,8 +19,8 @@ use portolan_types::{
 use serde_json::{Map, Value};
 
 pub use compat::Lacking;
-pub use credentials::AcceptedAudiences;
 pub(crate) use compat::may_lack_fields;
+pub use credentials::AcceptedAudiences;
 pub(crate) use fields::covers;
 pub(crate) use lists::list_replacement;
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_left_out, is_ours as is_our_key};
@@ -28,7 +28,11 @@ pub(crate) use namespaces::restore_selectors;
 pub(crate) use pods::is_token_volume;
 pub(crate) use volatile::without_volatile;
 
-use crate::{namespace_labels::NamespaceNaming, rules::Refusal};
+use crate::{client::weight, namespace_labels::NamespaceNaming, rules::Refusal};
+
+/// Largest copy, in bytes of memory that its tree takes: 16 MiB. The API server of the physical cluster adds to it, and what comes
+/// back must fit into what is read as one answer.
+const MAX_COPY_WEIGHT: usize = 16 * 1024 * 1024;
 
 /// What a copy depends on besides its upstream object.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +96,19 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
         object::set_annotation(&mut copy, annotations::DOWN_TEMPLATE, Some(template));
     }
     seal(&mut copy, &identity, &record.yields, context);
+    check_weight(&copy)?;
     Ok(copy)
+}
+
+/// Refuses a copy that would not fit into one answer of the physical cluster together with what is added there.
+fn check_weight(copy: &Value) -> Result<(), Refusal> {
+    let weight = weight::of(copy);
+    match weight > MAX_COPY_WEIGHT {
+        true => Err(Refusal::too_large(format!(
+            "the object takes {weight} bytes of memory, and a copy may take {MAX_COPY_WEIGHT}: it has too many fields and items"
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn identity_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> CopyIdentity {

@@ -77,8 +77,9 @@ impl Worker {
         keys.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
     }
 
+    /// Remembers an object that is placed here. Any other was read since something downstream named it, which anybody can write there.
     pub(super) fn remember(&self, upstream: &UpstreamObject) {
-        if let Some(uid) = object::uid(&upstream.object) {
+        if let Some(uid) = object::uid(&upstream.object).filter(|_| self.entry(upstream).is_some()) {
             self.state().known.insert(upstream.key.clone(), uid);
         }
     }

@@ -19,6 +19,17 @@ fn is_claim_of(set: &Value, name: &str) -> bool {
 }
 
 impl Worker {
+    /// Returns true while claims of a StatefulSet's names are still to be deleted: those that were out of reach when they should have
+    /// been.
+    pub(super) async fn owes_claims_of(&self, view: &View<'_>, upstream: &UpstreamObject) -> Result<bool, SyncError> {
+        let debts = self.upstream.debts(&self.config.uid).await?;
+        Ok(debts.iter().filter(|debt| &*debt.key.resource.resource == "persistentvolumeclaims").any(|debt| {
+            self.place_of_debt(debt).is_ok_and(|place| {
+                place.namespace == view.place.namespace && is_claim_of(&upstream.object, &place.name)
+            })
+        }))
+    }
+
     /// Refuses a StatefulSet that would take on claims which nothing upstream accounts for.
     pub(super) async fn refuse_left_claims(
         &self,
@@ -92,6 +103,50 @@ mod tests {
         cluster.remove("persistentvolumeclaims", &left);
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
         assert_eq!(cluster.all("statefulsets").len(), 1, "once they are gone, it is made");
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_claims_of_its_own_names_that_are_still_to_be_deleted_hold_up_a_stateful_set() {
+        use portolan_types::{
+            GroupVersionKind,
+            placement::Source,
+            upstream::{Debt, Upstream as _},
+        };
+
+        let cluster = FakeCluster::default();
+        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let template =
+            json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "db", "image": "i"}]}});
+        let set = json!({"metadata": {}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "db"}}, "template": template,
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
+        let upstream = crate::testing::SharedUpstream(stage.upstream.clone());
+        let physical = "physical-9".parse().unwrap();
+        let owe = async |name: &str| {
+            let source = Source {
+                namespace: stage.namespace(),
+                name: name.into(),
+                uid: "down".into(),
+                is_used: false,
+                shown: Default::default(),
+            };
+            let debt = Debt {
+                key: stage.key("persistentvolumeclaims", name),
+                below: Some(source),
+                kind: GroupVersionKind::new("", "v1", "PersistentVolumeClaim"),
+                uid: "up".parse().unwrap(),
+                epoch: 0,
+                is_orphan: false,
+            };
+            upstream.record_debt(&physical, debt).await.unwrap();
+        };
+        owe("data-web-0").await;
+        stage.place("statefulsets", "db", set.clone(), Phase::Active);
+        stage.until("another's claims do not", async |_| cluster.all("statefulsets").len() == 1).await.unwrap();
+        owe("data-owing-0").await;
+        stage.place("statefulsets", "owing", set, Phase::Active);
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        assert_eq!(cluster.all("statefulsets").len(), 1, "its own do");
         stage.handle.stop().await;
     }
 }

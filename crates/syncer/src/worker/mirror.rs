@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use portolan_types::{GroupResource, object, placement::Source};
+use portolan_types::{GroupResource, LogicalClusterId, object, placement::Source};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::limits::{HeldObjects, SyncLimits};
+use super::limits::{ClusterShares, CopyDemand, HeldObjects, SyncLimits};
 use crate::client::{DownstreamError, FIELD_MANAGER, weight};
 
 /// Address of a downstream object.
@@ -48,6 +48,8 @@ pub(crate) struct Observed {
     pub(crate) is_owned_by_create: bool,
     /// Bytes of memory that it takes, estimated.
     weight: u64,
+    /// What counts towards the share of a logical cluster, when it is a copy.
+    demand: Option<CopyDemand>,
 }
 
 impl Observed {
@@ -56,7 +58,8 @@ impl Observed {
         let entries = managed.as_ref().and_then(Value::as_array).into_iter().flatten();
         let is_owned_by_create = entries.into_iter().any(is_create_entry);
         let weight = u64::try_from(weight::of(&object) + size_of::<Self>()).unwrap_or(u64::MAX);
-        Self { object, is_owned_by_create, weight }
+        let demand = CopyDemand::of_copy(&object);
+        Self { object, is_owned_by_create, weight, demand }
     }
 
     pub(crate) fn uid(&self) -> &str {
@@ -95,6 +98,10 @@ struct Kinds {
     held: HeldObjects,
     /// Objects of lists that have not been read to their end.
     arriving: HeldObjects,
+    /// Copies by the logical clusters that they are of.
+    shares: ClusterShares,
+    /// Kinds whose lists have objects that are too large to be read, and why.
+    unreadable: HashMap<GroupResource, String>,
 }
 
 /// All watched objects of one physical cluster. What would exceed the limits is not taken in: the mirror is incomplete from then
@@ -171,6 +178,34 @@ impl Mirror {
         let _ = self.is_exceeded.subscribe().wait_for(|is_exceeded| *is_exceeded).await;
     }
 
+    /// Returns why a copy is too much: for the share of its logical cluster, or for what is held of the physical cluster. Nothing is
+    /// too much that takes no more than what is in its place.
+    pub(crate) fn excess_of_copy(&self, place: &Place, cluster: LogicalClusterId, body: &Value) -> Option<String> {
+        let at = (place.namespace.clone(), place.name.clone());
+        let kinds = self.kinds();
+        let before = kinds.by_resource.get(&place.resource).and_then(|kind| kind.objects.get(&at));
+        let before = before.and_then(|known| known.demand.as_ref()).filter(|demand| demand.cluster == cluster);
+        kinds.shares.excess(&self.limits, kinds.held, &CopyDemand::of(cluster, body), before)
+    }
+
+    /// Notes that a kind cannot be read, since an object of it is too large, or that it can.
+    pub(crate) fn set_unreadable(&self, resource: &GroupResource, why: Option<String>) {
+        let unreadable = &mut self.kinds().unreadable;
+        match why {
+            Some(why) => drop(unreadable.insert(resource.clone(), why)),
+            None => drop(unreadable.remove(resource)),
+        }
+    }
+
+    /// Returns the kinds that cannot be read, and why.
+    pub(crate) fn unreadable(&self) -> Option<String> {
+        let kinds = self.kinds();
+        let mut texts: Vec<String> = kinds.unreadable.iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
+        texts.sort_unstable();
+        (!texts.is_empty())
+            .then(|| format!("not all objects can be read, and these kinds are not synced: {}", texts.join("; ")))
+    }
+
     /// Whether a whole list of the resource has been seen.
     pub(crate) fn is_synced(&self, resource: &GroupResource) -> bool {
         self.kinds().by_resource.get(resource).is_some_and(|kind| kind.is_synced)
@@ -186,7 +221,7 @@ impl Mirror {
         let observed = Arc::new(Observed::new(object));
         let at = (place.namespace.clone(), place.name.clone());
         let mut kinds = self.kinds();
-        let Kinds { by_resource, held, .. } = &mut *kinds;
+        let Kinds { by_resource, held, shares, .. } = &mut *kinds;
         let objects = &mut by_resource.entry(place.resource.clone()).or_default().objects;
         let is_older = objects.get(&at).is_some_and(|known| {
             known.uid() == observed.uid()
@@ -203,7 +238,10 @@ impl Mirror {
             return observed;
         }
         *held = after;
-        objects.insert(at, observed.clone());
+        shares.add(observed.demand.as_ref());
+        if let Some(before) = objects.insert(at, observed.clone()) {
+            shares.remove(before.demand.as_ref());
+        }
         observed
     }
 
@@ -215,12 +253,13 @@ impl Mirror {
 
     fn take_out(&self, resource: &GroupResource, at: &Address, is_it: impl Fn(&Observed) -> bool) {
         let mut kinds = self.kinds();
-        let Kinds { by_resource, held, .. } = &mut *kinds;
+        let Kinds { by_resource, held, shares, .. } = &mut *kinds;
         let Some(kind) = by_resource.get_mut(resource) else { return };
         if kind.objects.get(at).is_some_and(|known| is_it(known))
             && let Some(known) = kind.objects.remove(at)
         {
             *held -= known.held();
+            shares.remove(known.demand.as_ref());
         }
     }
 
@@ -239,7 +278,7 @@ impl Mirror {
         mut list: ArrivingList<'_>,
     ) -> Result<Vec<Arc<Observed>>, DownstreamError> {
         let mut kinds = self.kinds();
-        let Kinds { by_resource, held, .. } = &mut *kinds;
+        let Kinds { by_resource, held, shares, .. } = &mut *kinds;
         let kind = by_resource.entry(resource.clone()).or_default();
         let before = kind.objects.values().fold(HeldObjects::default(), |sum, known| sum + known.held());
         let after = *held - before + list.held;
@@ -250,6 +289,8 @@ impl Mirror {
         *held = after;
         let before = std::mem::replace(&mut kind.objects, std::mem::take(&mut list.objects));
         kind.is_synced = true;
+        kind.objects.values().for_each(|known| shares.add(known.demand.as_ref()));
+        before.values().for_each(|known| shares.remove(known.demand.as_ref()));
         let gone =
             before.into_iter().filter(|(at, known)| kind.objects.get(at).is_none_or(|now| now.uid() != known.uid()));
         let gone = gone.map(|(_, known)| known).collect();

@@ -1,8 +1,11 @@
 //! Keeps the labels of downstream namespaces equal to those of their upstream namespaces.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, object, work::Outcome};
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, fingerprint, object, work::Outcome};
 use serde_json::{Map, Value, json};
 
 use super::{SyncError, Work, Worker, mirror::Place, queue::jitter};
@@ -65,6 +68,11 @@ impl Worker {
         Ok(self.rules.naming().labels(cluster, upstream.as_ref().map(|found| &found.object)))
     }
 
+    /// Returns true when something of an upstream namespace is placed on the physical cluster.
+    fn has_objects_of(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> bool {
+        self.state().known.keys().any(|key| key.cluster == cluster && key.namespace() == Some(namespace))
+    }
+
     pub(super) async fn reconcile_namespace_labels(&self, name: &str) -> Result<Outcome, SyncError> {
         let session = self.session()?;
         let at = Place { resource: namespaces(), namespace: String::new(), name: name.to_owned() };
@@ -82,11 +90,23 @@ impl Worker {
         if !self.rules.naming().downstream(cluster, &namespace).is_ok_and(|downstream| *downstream == *name) {
             return Ok(Outcome::Done);
         }
+        // Nor are labels of a namespace handed out of which the physical cluster was given nothing.
+        if !self.is_view_synced.load(Ordering::Acquire) {
+            return Err(SyncError::NotSynced("upstream's objects".into()));
+        }
+        if !self.has_objects_of(cluster, &namespace) {
+            return Ok(Outcome::Done);
+        }
         let wanted = self.namespace_labels(cluster, &namespace).await?;
         let Some(changes) = label_changes(&known.object, &wanted) else { return Ok(Outcome::Done) };
         let patch = json!({"metadata": {"labels": changes, "uid": known.uid(),
             "resourceVersion": object::meta_text(&known.object, "resourceVersion")}});
         let path = Served::namespaces().path(None, Some(name));
+        let (work, wanted) = (Work::NamespaceLabels(name.to_owned()), fingerprint(&Value::Object(wanted)));
+        if let Some(wait) = self.repair_wait(&work, &wanted) {
+            return Ok(Outcome::CheckAgainIn(wait));
+        }
+        self.note_repair(work, wanted);
         match session.api.merge_patch(&path, &patch).await {
             Ok(made) => {
                 session.mirror.put(&at, made);
@@ -145,6 +165,74 @@ mod tests {
         let stage = stage.restarted().await;
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert!(has_team(&stage, "red").await);
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_of_which_nothing_is_placed_there_gets_no_labels() {
+        let cluster = FakeCluster::default();
+        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let kind = GroupVersionKind::new("", "v1", "Namespace");
+        let foreign =
+            ObjectKey { cluster: LogicalClusterId::new(77), scope: None.into(), ..stage.key("namespaces", "vault") };
+        stage.upstream.write(&foreign, &kind, json!({"metadata": {"labels": {"team": "secret"}}}));
+        let identity = NamespaceIdentity {
+            cluster: foreign.cluster.to_string(),
+            namespace: "vault".into(),
+            physical: "physical-9".parse().unwrap(),
+            plane: Some(crate::testing::MemoryUpstream::PLANE.into()),
+        };
+        let mapping = portolan_types::placement::NamespaceMapping::Hashed;
+        let name =
+            crate::downstream_namespace(mapping, identity.plane.as_deref(), foreign.cluster, &"vault".parse().unwrap());
+        let forged = identity.to_namespace(&name.unwrap());
+        // An object that names the foreign namespace, too: what is read of it upstream does not count as placed.
+        let copy = |cluster: &str| {
+            let identity =
+                json!({"cluster": cluster, "uid": "u", "physical": "physical-9", "namespace": "vault", "name": "s",
+                "generation": 1, "epoch": 1, "syncerEpoch": 1})
+                .to_string();
+            json!({"metadata": {"name": "s", "namespace": object::name(&forged), "labels": {(annotations::DOWN_CLUSTER): cluster},
+                "annotations": {(annotations::DOWN_IDENTITY): identity}}})
+        };
+        let settings = ObjectKey { cluster: foreign.cluster, ..stage.key("configmaps", "s") };
+        let settings = ObjectKey { scope: Some("vault".parse().unwrap()).into(), ..settings };
+        stage.upstream.write(&settings, &GroupVersionKind::new("", "v1", "ConfigMap"), json!({"metadata": {}}));
+        cluster.put("configmaps", copy(&foreign.cluster.to_string()));
+        cluster.put("namespaces", forged.clone());
+        for n in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut forged = forged.clone();
+            object::set_annotation(&mut forged, "n", Some(n.to_string()));
+            cluster.put("namespaces", forged);
+        }
+        assert_eq!(label(&cluster, "namespace.portolan.dev/team"), None);
+        assert_eq!(cluster.requests("PATCH"), Vec::<String>::new());
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn labels_and_fields_that_are_changed_again_and_again_are_repaired_less_and_less_often() {
+        let cluster = FakeCluster::default();
+        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let copy = json!({"metadata": {}, "data": {"a": "1"}});
+        stage.place("configmaps", "a", copy, Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = cluster.requests("PATCH").len();
+        for _ in 0..300 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let mut namespace = cluster.all("namespaces").remove(0);
+            namespace["metadata"]["labels"]["namespace.portolan.dev/forged"] = "x".into();
+            cluster.put("namespaces", namespace);
+            stage.tamper("configmaps", "a", &json!({"data": {"a": "drift"}})).await.unwrap();
+        }
+        // 300 requests are the test's own. In a minute each may be repaired at once three times, then after 1, 2, 4, 8, 16 and 32 s.
+        let repairs = cluster.requests("PATCH").len() - before - 300;
+        assert!((8..=20).contains(&repairs), "{repairs}");
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert_eq!(cluster.all("configmaps")[0]["data"]["a"], "1", "in the end both are repaired");
+        assert_eq!(label(&cluster, "namespace.portolan.dev/forged"), None);
         stage.handle.stop().await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use portolan_types::{GroupResource, ObjectKey, Uid, object, upstream::Debt, work::Outcome};
+use portolan_types::{GroupResource, ObjectKey, Uid, object, work::Outcome};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -282,13 +282,6 @@ impl Worker {
     async fn has_debts(&self, namespace: &str) -> Result<bool, SyncError> {
         let debts = self.upstream.debts(&self.config.uid).await?;
         Ok(debts.iter().any(|debt| self.place_of_debt(debt).is_ok_and(|place| place.namespace == namespace)))
-    }
-
-    /// Whether claims in a namespace are still to be deleted: those that were out of reach when they should have been.
-    pub(super) async fn owes_claims(&self, namespace: &str) -> Result<bool, SyncError> {
-        let debts = self.upstream.debts(&self.config.uid).await?;
-        let is_there = |debt: &Debt| self.place_of_debt(debt).is_ok_and(|place| place.namespace == namespace);
-        Ok(debts.iter().any(|debt| &*debt.key.resource.resource == "persistentvolumeclaims" && is_there(debt)))
     }
 
     /// Asks the physical cluster itself, for all labels: what is not ours must not go with the namespace.

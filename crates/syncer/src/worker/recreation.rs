@@ -1,11 +1,11 @@
-//! Backoff of a copy that is made again and again: something downstream deletes it each time.
+//! Backoff of what is made or repaired again and again: something downstream deletes or changes it each time.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use portolan_types::ObjectKey;
 use tokio::time::Instant;
 
-use super::Worker;
+use super::{Work, Worker};
 
 /// Copies of one object that are made again without a wait.
 const FREE: u32 = 3;
@@ -37,7 +37,38 @@ impl Recreation {
     }
 }
 
+/// Most repairs that are remembered before those of things that have stayed since are forgotten.
+const MAX_REPAIRS: usize = 10_000;
+
+/// Repairs of what others have changed downstream, each with what was wanted then. Another wish starts anew.
+#[derive(Default)]
+pub(super) struct Repairs(HashMap<Work, (String, Recreation)>);
+
+impl Repairs {
+    fn known(&self, work: &Work, wanted: &str) -> Option<Recreation> {
+        self.0.get(work).filter(|(before, _)| before == wanted).map(|(_, repairs)| *repairs)
+    }
+
+    fn note(&mut self, work: Work, wanted: String, now: Instant) {
+        let next = Recreation::next(self.known(&work, &wanted), now);
+        self.0.insert(work, (wanted, next));
+        if self.0.len() > MAX_REPAIRS {
+            self.0.retain(|_, (_, repairs)| now - repairs.last < STAYED);
+        }
+    }
+}
+
 impl Worker {
+    /// Returns how long the next repair waits.
+    pub(super) fn repair_wait(&self, work: &Work, wanted: &str) -> Option<Duration> {
+        self.state().repairs.known(work, wanted)?.wait(Instant::now())
+    }
+
+    /// Notes a repair by `work`, which writes what is `wanted`.
+    pub(super) fn note_repair(&self, work: Work, wanted: String) {
+        self.state().repairs.note(work, wanted, Instant::now());
+    }
+
     /// How long the copy of an object waits to be made again.
     pub(super) fn recreation_wait(&self, key: &ObjectKey) -> Option<Duration> {
         let mut recreation = None;

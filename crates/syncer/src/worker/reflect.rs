@@ -23,7 +23,11 @@ pub(super) async fn follow(worker: Arc<Worker>, session: Arc<Session>, served: S
     loop {
         session.api.trusted().await;
         let step = match &version {
-            None => list(&worker, &session, &served, &path).await.map(Some),
+            None => {
+                let listed = list(&worker, &session, &served, &path).await;
+                note_readable(&session, &served, &listed);
+                listed.map(Some)
+            }
             Some(from) => watch(&worker, &session, &served, &path, from).await,
         };
         match step {
@@ -46,6 +50,15 @@ pub(super) async fn follow(worker: Arc<Worker>, session: Arc<Session>, served: S
                 pause = (pause * 2).min(LAST_PAUSE);
             }
         }
+    }
+}
+
+/// Notes whether a list failed since it has an object that is too large; other failures prove nothing.
+fn note_readable(session: &Session, served: &Served, listed: &Result<String, DownstreamError>) {
+    match listed {
+        Ok(_) => session.mirror.set_unreadable(&served.resource, None),
+        Err(DownstreamError::Excessive(why)) => session.mirror.set_unreadable(&served.resource, Some(why.clone())),
+        Err(_) => {}
     }
 }
 

@@ -189,7 +189,7 @@ async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
         match health::probe(&session.api.probing()).await {
             Ok(health) => {
                 worker.answers_again(silent_since.take());
-                worker.report_cluster(Ok(health)).await;
+                worker.report_cluster(unless_unreadable(&session, health)).await;
             }
             Err(error) => {
                 let since = *silent_since.get_or_insert_with(Instant::now);
@@ -205,6 +205,14 @@ async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
                 watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), served)));
             }
         }
+    }
+}
+
+/// Returns the health of a physical cluster of which everything can be read.
+fn unless_unreadable(session: &Session, health: health::Health) -> Result<health::Health, (String, String)> {
+    match session.mirror.unreadable() {
+        Some(why) => Err((LIMIT_EXCEEDED.to_owned(), why)),
+        None => Ok(health),
     }
 }
 

@@ -13,8 +13,8 @@ use super::{
     brake::Brake,
     events::{Allowances, Waiting},
     mirror::Place,
-    recreation::Recreation,
     rates::WriteRates,
+    recreation::{Recreation, Repairs},
     session::Session,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct State {
     pub(super) reported: HashMap<ObjectKey, String>,
     /// How often objects were written about lately.
     pub(super) write_rates: WriteRates,
+    /// Repairs of what others have changed downstream.
+    pub(super) repairs: Repairs,
     /// What the last apply of a hash made of an object: hash and fingerprint.
     pub(super) settled: HashMap<ObjectKey, (String, String)>,
     /// Downstream objects that are shown above: address there, uid below, fingerprint of what was shown.

@@ -6,14 +6,14 @@ use portolan_types::{Uid, annotations, object, placement::CopyIdentity, upstream
 use serde_json::Value;
 
 use super::{
-    SyncError, Worker,
+    SyncError, Work, Worker,
     copies::{Step, View, ownership_patch},
     mirror::Observed,
 };
 use crate::{
     client::{DownstreamError, Served},
     plan::{self, Application, Deletion, Proof},
-    rules,
+    rules::{self, Refusal},
     transform::list_replacement,
 };
 
@@ -21,6 +21,13 @@ use crate::{
 const LEFT_CLAIMS_CHECK: Duration = Duration::from_secs(30);
 /// When to look at a deleted copy again, should its tombstone not come.
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(10);
+/// Time between two looks at whether a copy fits into the share of its logical cluster.
+const SHARE_CHECK: Duration = Duration::from_secs(30);
+
+/// Returns the hash of what a copy should be, as it was applied last.
+fn applied_hash(copy: &Value) -> Option<&str> {
+    object::annotation(copy, annotations::DOWN_APPLIED)
+}
 
 impl Worker {
     pub(super) async fn create(
@@ -33,12 +40,17 @@ impl Worker {
         if let Some(wait) = self.recreation_wait(view.key) {
             return Ok(Step::Finished(Outcome::CheckAgainIn(wait)));
         }
+        if let Some(step) = self.refuse_excess(view, upstream, &body).await? {
+            return Ok(step);
+        }
         if let Some(refusal) = self.ensure_namespace(view.session, view.key, view.place).await? {
             self.report_refusal(upstream, &refusal).await?;
             return Ok(Step::Finished(Outcome::CheckAgainIn(Duration::from_secs(30))));
         }
+        // Labels of a namespace that had nothing in it were not followed.
+        self.queue.add(Work::NamespaceLabels(view.place.namespace.clone()));
         // It would take on claims of before, and what is in their volumes.
-        if &*view.key.resource.resource == "statefulsets" && self.owes_claims(&view.place.namespace).await? {
+        if &*view.key.resource.resource == "statefulsets" && self.owes_claims_of(view, upstream).await? {
             return Err(SyncError::ClaimsOwed);
         }
         if &*view.key.resource.resource == "statefulsets"
@@ -70,6 +82,15 @@ impl Worker {
         let Some(served) = view.served else { return Ok(Step::Finished(Outcome::Done)) };
         let path = served.path(view.place.namespace(), Some(&view.place.name));
         let mut body = application.body;
+        let is_repair = view.below.as_ref().is_some_and(|below| applied_hash(&below.object) == applied_hash(&body));
+        let work = Work::Copy(view.key.clone());
+        let wanted = applied_hash(&body).unwrap_or_default().to_owned();
+        if let Some(wait) = self.repair_wait(&work, &wanted).filter(|_| is_repair) {
+            return Ok(Step::Finished(Outcome::CheckAgainIn(wait)));
+        }
+        if let Some(step) = self.refuse_excess(view, upstream, &body).await? {
+            return Ok(step);
+        }
         if view.below.as_ref().is_some_and(|below| below.is_owned_by_create) {
             match self.take_ownership(view, &path, &body).await {
                 Ok(Some(version)) => {
@@ -80,10 +101,9 @@ impl Worker {
                 Err(error) => return self.write_failed(view, upstream, error).await,
             }
         }
-        let is_repair = view.below.as_ref().is_some_and(|below| {
-            let applied = |object| object::annotation(object, annotations::DOWN_APPLIED);
-            applied(&below.object) == applied(&body)
-        });
+        if is_repair {
+            self.note_repair(work, wanted);
+        }
         portolan_types::failpoint!("syncer/apply-planned");
         match view.session.api.apply(&path, &body).await {
             Ok(made) => {
@@ -103,8 +123,23 @@ impl Worker {
         }
     }
 
-    /// Replaces lists that others have changed when an apply is refused as invalid: of a list with keys it would keep the items
-    /// of others beside ours, and both together may not be allowed.
+    /// Refuses a copy that would take more than the share of its logical cluster.
+    async fn refuse_excess(
+        &self,
+        view: &View<'_>,
+        upstream: &UpstreamObject,
+        body: &Value,
+    ) -> Result<Option<Step>, SyncError> {
+        let Some(excess) = view.session.mirror.excess_of_copy(view.place, view.key.cluster, body) else {
+            return Ok(None);
+        };
+        self.report_refusal(upstream, &Refusal::share_exceeded(excess)).await?;
+        Ok(Some(Step::Finished(Outcome::CheckAgainIn(SHARE_CHECK))))
+    }
+
+    /// Writes a copy as a whole when an apply is refused as invalid and others have changed lists with keys: an apply would keep
+    /// their items beside ours, and both together may not be valid. The copy becomes as wanted, or nothing of it changes; what is
+    /// not wanted any more goes with the apply that follows.
     async fn replace_lists(
         &self,
         view: &View<'_>,
@@ -113,10 +148,13 @@ impl Worker {
         error: &DownstreamError,
     ) -> Result<Option<Step>, SyncError> {
         let (422, Some(live), Some(served)) = (error.code(), &view.below, view.served) else { return Ok(None) };
-        let Some(mut patch) = list_replacement(&live.object, body) else { return Ok(None) };
-        let read = |key: &str| (key.to_owned(), Value::from(object::meta_text(body, key)));
-        patch.insert("metadata".into(), ["uid", "resourceVersion"].map(read).into_iter().collect::<Value>());
-        match view.session.api.merge_patch(path, &Value::Object(patch)).await {
+        let Some(patch) = list_replacement(&live.object, body) else { return Ok(None) };
+        match view.session.api.merge_patch(path, &patch).await {
+            // Something there changes the lists with each write: the next apply would be refused, too.
+            Ok(made) if list_replacement(&made, body).is_some() => {
+                view.session.mirror.put(view.place, made);
+                Ok(None)
+            }
             Ok(made) => {
                 tracing::info!(cluster = %self.config.name, key = %view.key, "lists that others had changed were replaced");
                 self.counters.repairs.fetch_add(1, Ordering::Relaxed);
@@ -303,6 +341,33 @@ mod tests {
             assert_eq!(ports(), drift["spec"]["ports"]);
             stage.until("drift is repaired", async |_| ports() == service(5432)["spec"]["ports"]).await.unwrap();
             assert!(stage.handle.stats().repairs >= 1);
+            stage.handle.stop().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_update_of_changed_lists_is_written_as_a_whole_or_not_at_all() {
+        let service = |port: i64, app: &str| json!({"metadata": {}, "spec": {"selector": {"app": app}, "ports": [{"port": port, "protocol": "TCP"}]}});
+        for is_valid in [true, false] {
+            let cluster = FakeCluster::default();
+            let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+            stage.place("services", "db", service(1, "old"), Phase::Active);
+            stage.until("the copy is there", async |_| cluster.all("services").len() == 1).await.unwrap();
+            cluster.script(move |method, path| {
+                let is_refused =
+                    method == "PATCH" && path.contains("/services/") && (path.contains("force=true") || !is_valid);
+                let status = json!({"kind": "Status", "reason": "Invalid", "message": "no", "code": 422});
+                is_refused.then_some(crate::testing::Canned::Answer(422, status))
+            });
+            let key = stage.place("services", "db", service(2, "new"), Phase::Active);
+            let told = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(portolan_types::upstream::CopyState::Failed { reason, .. }) if reason == "Invalid");
+            stage.until("the refusal is told", told).await.unwrap();
+            let spec = cluster.all("services").remove(0)["spec"].take();
+            let expected = if is_valid { service(2, "new") } else { service(1, "old") };
+            assert_eq!(
+                (&spec["ports"], &spec["selector"]),
+                (&expected["spec"]["ports"], &expected["spec"]["selector"])
+            );
             stage.handle.stop().await;
         }
     }

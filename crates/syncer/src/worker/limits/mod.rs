@@ -1,7 +1,10 @@
 //! Bounds of what is held of one physical cluster: it may be anybody's, and must not take the memory of all others.
 
+mod shares;
+
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
+pub(super) use self::shares::{ClusterShares, CopyDemand};
 use crate::client::DownstreamError;
 
 /// The most that is held of one physical cluster. Beyond it, it is not synced until it has less.

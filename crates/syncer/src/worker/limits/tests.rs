@@ -125,3 +125,57 @@ async fn objects_whose_names_have_no_end_are_not_taken_in() {
     assert_eq!(names, ["a", "b"]);
     stage.handle.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn copies_of_one_logical_cluster_take_no_more_than_its_share() {
+    let cluster = FakeCluster::default();
+    let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+    let stage = stage.restarted_within(SyncLimits { objects: 1000, bytes: 4_000_000 }).await;
+    let large = data(&"x".repeat(400_000));
+    let first = stage.place("configmaps", "a", large.clone(), Phase::Active);
+    stage.place("configmaps", "b", large.clone(), Phase::Active);
+    stage.until("two fit", async |_| cluster.all("configmaps").len() == 2).await.unwrap();
+    let third = stage.place("configmaps", "c", large.clone(), Phase::Active);
+    let template = json!({"metadata": {"labels": {"app": "a"}, "annotations": {"a": "x".repeat(10_000)}}, "spec": {}});
+    let many = json!({"metadata": {}, "spec": {"replicas": 100, "template": template}});
+    let many = stage.place("deployments", "many", many, Phase::Active);
+    for key in [third, many] {
+        let told = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "ShareExceeded");
+        stage.until("a third and a hundred pods do not", told).await.unwrap();
+    }
+    let mut other = stage.key("configmaps", "d");
+    other.cluster = portolan_types::LogicalClusterId::new(77);
+    let kind = portolan_types::GroupVersionKind::new("", "v1", "ConfigMap");
+    stage.upstream.place(&other, &kind, large, Phase::Active, 1);
+    stage.until("another workspace's does", async |_| cluster.all("configmaps").len() == 3).await.unwrap();
+    assert_eq!(reason(&stage), "Ready");
+    stage.upstream.delete(&first);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut names: Vec<String> = cluster.all("configmaps").iter().map(|copy| object::name(copy).to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["b", "c", "d"], "what did not fit comes when there is room");
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_with_too_large_trees_are_refused_and_reported() {
+    let cluster = FakeCluster::default();
+    let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+    let items = |count: usize| vec![json!({"a": 1}); count];
+    let key = stage.place("configmaps", "a", json!({"metadata": {}, "items": items(30_000)}), Phase::Active);
+    let told = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "TooLarge");
+    stage.until("a copy of 20 MB is refused", told).await.unwrap();
+    assert_eq!((cluster.all("configmaps").len(), reason(&stage).as_str()), (0, "Ready"));
+    stage.place("configmaps", "b", json!({"metadata": {}, "items": vec![json!({}); 200_000]}), Phase::Active);
+    stage.until("empty items take little", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let mut huge = labelled(&stage, "huge", "");
+    huge["items"] = items(170_000).into();
+    let huge = cluster.put("configmaps", huge);
+    stage.until("a kind that cannot be read is told", async |s| reason(s) == "LimitExceeded").await.unwrap();
+    stage.place("services", "web", json!({"metadata": {}, "spec": {}}), Phase::Active);
+    stage.until("other kinds are synced", async |_| cluster.all("services").len() == 1).await.unwrap();
+    cluster.remove("configmaps", &huge);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(reason(&stage), "Ready");
+    stage.handle.stop().await;
+}
