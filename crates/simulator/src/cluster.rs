@@ -114,7 +114,11 @@ impl SimulatedCluster {
         let mut tasks = JoinSet::new();
         let share = config.share.clone();
         tasks.spawn(loops(&plane, &api, config).run(shutdown.clone()));
-        tasks.spawn(async move { match keep_history(store, HISTORY, history).await {} });
+        let keeping = async move { match keep_history(store, HISTORY, history).await {} };
+        match &share {
+            Some(share) => drop(tasks.spawn(share.run(keeping))),
+            None => drop(tasks.spawn(keeping)),
+        }
         Ok(Self { api, share, _tasks: tasks })
     }
 
