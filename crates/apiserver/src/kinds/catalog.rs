@@ -17,6 +17,7 @@ use crate::{
     follow::{Follower, follow},
     handlers::ApiDocuments,
     objects::computed_uid,
+    reach,
 };
 
 use super::{
@@ -302,8 +303,11 @@ impl Kinds for Catalog {
         bootstrap::uid_of(key).or_else(|| computed_uid(key))
     }
 
-    fn is_computed(&self, resource: &GroupResource) -> bool {
-        self.0.compiled.computes_nodes() && resource.group.is_empty() && *resource.resource == *"nodes"
+    fn is_computed(&self, key: &ObjectKey) -> bool {
+        let resource = &key.resource;
+        // Root inherits no physical clusters.
+        (*resource == reach::physical_clusters() && key.cluster != LogicalClusterId::ROOT)
+            || (self.0.compiled.computes_nodes() && resource.group.is_empty() && *resource.resource == *"nodes")
     }
 }
 

@@ -147,6 +147,11 @@ pub(super) async fn state(
     let Some(key) = reference.key(&kind, dependent.cluster, &dependent.scope) else { return Ok(OwnerState::Unknown) };
     let owner = match plane.get(&key).await {
         Ok(Some(owner)) => owner,
+        // One that was stored here is not computed.
+        Ok(None) if plane.kinds().is_computed(&key) => {
+            let is_gone = gone.is_some_and(|gone| gone.is(dependent, reference));
+            return Ok(if is_gone { OwnerState::Absent } else { OwnerState::Unknown });
+        }
         Ok(None) => return Ok(unstored(plane, &kind, &key, reference)),
         // It is there. When it is deleted, every object is looked at again.
         Err(PlaneError::Store(StoreError::Damaged { .. })) => return Ok(OwnerState::Unknown),
@@ -160,11 +165,9 @@ pub(super) async fn state(
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
 }
 
-/// What is not stored may be shown all the same: roles that all logical clusters share, a logical cluster's own face.
+/// Returns the state of an owner that is not stored. It may be shown all the same: roles that all logical clusters share, a logical
+/// cluster's own face.
 fn unstored(plane: &Plane, kind: &Kind, key: &ObjectKey, reference: &OwnerRef) -> OwnerState {
-    if plane.kinds().is_computed(&key.resource) {
-        return OwnerState::Unknown;
-    }
     match plane.kinds().uid_unstored(key) {
         Some(uid) if uid == reference.uid => OwnerState::Solid,
         // What nobody can ask for is never seen to be gone.

@@ -29,6 +29,10 @@ impl Kinds for Shows {
     fn uid_unstored(&self, key: &ObjectKey) -> Option<String> {
         (&*key.resource.resource == "clusterroles" && key.name.as_str() == "view").then(|| "shown".to_owned())
     }
+
+    fn is_computed(&self, key: &ObjectKey) -> bool {
+        &*key.resource.resource == "physicalclusters"
+    }
 }
 
 /// Objects, and a collector that looks at what it is told to look at.
@@ -213,6 +217,25 @@ async fn an_owner_that_is_shown_and_not_stored_keeps_its_dependents() {
             s.remove(&found.key).await;
         }
     }
+}
+
+#[tokio::test]
+async fn an_owner_that_may_be_computed_keeps_its_dependents_until_it_is_seen_to_go() {
+    let s = Stage::new();
+    let owner = reference("portolan.dev/v1alpha1", "PhysicalCluster", "east", "inherited");
+    let found = s.create(owned(map("shop", "dependent"), &[&owner])).await;
+    let resource = GroupResource::new("portolan.dev", "physicalclusters");
+    let key = ObjectKey::cluster_scoped(HOME, resource, "east".parse().unwrap());
+    for look in [
+        Key::Object(found.key.clone()),
+        Key::AllOf(HOME),
+        Key::DependentsOf(Gone { key: key.clone(), uid: "other".parse().unwrap() }),
+    ] {
+        s.collector.reconcile(&look).await.unwrap();
+        assert!(s.get(&found.key).await.is_some(), "{look:?}");
+    }
+    s.collector.reconcile(&Key::DependentsOf(Gone { key, uid: "inherited".parse().unwrap() })).await.unwrap();
+    assert_eq!(s.get(&found.key).await, None, "its own one that was deleted");
 }
 
 #[tokio::test]

@@ -139,9 +139,10 @@ pub trait Kinds: Send + Sync {
     /// concludes from what is not stored must ask.
     fn uid_unstored(&self, key: &ObjectKey) -> Option<String>;
 
-    /// Returns true for a resource whose objects are made of others when they are read: that none is stored says nothing of them.
-    fn is_computed(&self, resource: &GroupResource) -> bool {
-        let _ = resource;
+    /// Returns true where a logical cluster may show an object at `key` that is computed from others when it is read: that none is
+    /// stored there proves nothing.
+    fn is_computed(&self, key: &ObjectKey) -> bool {
+        let _ = key;
         false
     }
 }
