@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 const WORKSPACE: &str = "portolan.dev/workspace";
 /// Fields of the metadata that are shown.
 const METADATA: [&str; 6] = ["name", "uid", "labels", "creationTimestamp", "generation", "deletionTimestamp"];
+/// Fields of the spec that are shown: those that decide what is placed there. A field that is added later is not, unless it is listed.
+const SPEC: [&str; 5] = ["taints", "unschedulable", "bounds", "namespaceMapping", "syncedResources"];
 
 /// Returns a physical cluster without the way to connect to it, and without what its administrators noted: annotations may hold the
 /// whole object, and messages of conditions say where it is.
@@ -15,7 +17,7 @@ pub(super) fn of(mut physical: Value, home: &LogicalClusterPath) -> Value {
     metadata.retain(|key, _| METADATA.contains(&key.as_str()));
     metadata.insert("annotations".into(), json!({WORKSPACE: home}));
     if let Some(spec) = physical.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.remove("connection");
+        spec.retain(|key, _| SPEC.contains(&key.as_str()));
     }
     let conditions = physical.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {

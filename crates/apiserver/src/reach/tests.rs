@@ -9,7 +9,7 @@ fn east() -> Value {
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "secret"}, "finalizers": ["a/b"],
             "managedFields": [{"manager": "kubectl"}]},
         "spec": {"connection": {"direct": {"kubeconfigSecretRef": {"name": "secret"}}}, "taints": [{"key": "a", "effect": "NoSchedule"}],
-            "unschedulable": true, "bounds": {"cpu": "9"}},
+            "unschedulable": true, "bounds": {"cpu": "9"}, "proxy": {"url": "http://secret"}},
         "status": {"version": "v1.36.3", "capacity": {"cpu": "8"}, "allocatable": {"cpu": "7"}, "conditions": [
             {"type": "Ready", "status": "False", "reason": "Unreachable", "message": "10.0.0.1 refused",
                 "lastTransitionTime": "2026-01-02T00:00:00Z"}]},
