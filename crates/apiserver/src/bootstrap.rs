@@ -49,6 +49,12 @@ pub(crate) fn is_shared(key: &ObjectKey) -> bool {
     find(key).is_some()
 }
 
+/// Returns true for a shared object that a logical cluster cannot delete. A ConfigMap that it has stored can be: the shared one is
+/// shown again.
+pub(crate) fn is_undeletable(key: &ObjectKey, is_stored: bool) -> bool {
+    is_shared(key) && !(is_stored && *key.resource.resource == *"configmaps")
+}
+
 /// The uid that a shared object has in a logical cluster which has not written to it.
 pub(crate) fn uid_of(key: &ObjectKey) -> Option<String> {
     is_shared(key).then(|| uid(key.cluster, &key.resource, &key.name))

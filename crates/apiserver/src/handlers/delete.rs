@@ -192,10 +192,6 @@ async fn remove(
     if found.stored.key.cluster != call.cluster.id {
         return Err(read_only(api, &found.stored.key));
     }
-    if bootstrap::is_shared(key) {
-        let why = "it belongs to every logical cluster; change it instead of deleting it";
-        return Err(Status::forbidden(&target.resource(), &key.name, why));
-    }
     let races = Races::new(api, key, call.deadline);
     let mut removal = Removal { api, call, target, key, options, admission, races };
     removal.run(found).await
@@ -234,6 +230,10 @@ impl Removal<'_> {
 
     async fn once(&mut self, found: &Found) -> Result<Deleted, CommitError> {
         let (api, call, target, options) = (self.api, self.call, self.target, self.options);
+        if bootstrap::is_undeletable(self.key, found.expect != Expect::Absent) {
+            let why = "it belongs to every logical cluster; change it instead of deleting it";
+            return Err(Status::forbidden(&target.resource(), &self.key.name, why).into());
+        }
         let old = tree(target, &found.stored)?;
         let context = WriteContext::new(&target.table, &api.seams);
         // As upstream, admission is told what the URL names: nothing, where one of many is deleted.
@@ -339,7 +339,9 @@ async fn delete_listed(
     (stored, is_past): (StoredObject, bool),
     options: &DeleteOptions,
 ) -> Result<Option<Value>, Status> {
-    if bootstrap::is_shared(&stored.key) || stored.key.cluster != call.cluster.id {
+    // A shared object that is not stored is at the first revision of all.
+    let is_stored = stored.revision != ResourceVersion::FIRST;
+    if bootstrap::is_undeletable(&stored.key, is_stored) || stored.key.cluster != call.cluster.id {
         return Ok(None);
     }
     let key = stored.key.clone();

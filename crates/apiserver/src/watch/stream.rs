@@ -289,13 +289,19 @@ impl Watch {
 
 /// A shared object that becomes an own one was there before.
 async fn from_shared(api: &ApiServer, call: &Call, event: Arc<Event>) -> Result<Arc<Event>, Status> {
-    if event.change != Change::Created || !bootstrap::is_shared(&event.key) {
+    if event.change == Change::Updated || !bootstrap::is_shared(&event.key) {
         return Ok(event);
     }
     let roles = api.rbac.roles(call.cluster.id).await?;
-    let shared = bootstrap::one(api, &call.cluster, &event.key, &roles);
-    let previous = shared.map(|shared| shared.record);
-    Ok(Arc::new(Event { change: Change::Updated, previous, ..Event::clone(&event) }))
+    let shared = bootstrap::one(api, &call.cluster, &event.key, &roles).map(|shared| shared.record);
+    let changed = if event.change == Change::Created {
+        Event { change: Change::Updated, previous: shared, ..Event::clone(&event) }
+    } else {
+        // The shared object is shown again.
+        let Some(shared) = shared else { return Ok(event) };
+        Event { change: Change::Updated, previous: Some(event.record.clone()), record: shared, ..Event::clone(&event) }
+    };
+    Ok(Arc::new(changed))
 }
 
 /// What a watch waits for, such as a webhook that converts objects, for as long as it may go on; `None` at its end.

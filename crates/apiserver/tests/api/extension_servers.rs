@@ -72,6 +72,13 @@ async fn a_workspace_that_changes_it_has_its_own() {
     assert_eq!(inside.get(&path).await.expect(200).json()["data"]["more"], "x");
     assert_eq!(names(&inside, "/api/v1/configmaps").await, [NAME]);
     assert_eq!(admin.get(&path).await.expect(200).json()["data"]["more"], Value::Null);
+    inside.delete(&path).await.expect(200);
+    assert_eq!(watch.seen().await, ("MODIFIED".into(), NAME.into()), "the shared one is shown again");
+    assert_eq!(inside.get(&path).await.expect(200).json()["data"]["more"], Value::Null);
+    inside.delete(&path).await.expect(403);
+    inside.merge(&path, json!({"data": {"more": "y"}})).await.expect(200);
+    inside.delete(MAPS).await.expect(200);
+    assert_eq!(inside.get(&path).await.expect(200).json()["data"]["more"], Value::Null);
     admin.delete(&path).await.expect(403);
     admin.delete(MAPS).await.expect(200);
     admin.get(&path).await.expect(200);
