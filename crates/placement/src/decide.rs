@@ -2,13 +2,17 @@
 
 mod decision;
 mod divisible;
+mod held;
 mod parts;
 mod preference;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use portolan_types::{
-    Uid, annotations,
+    Uid,
     placement::{Count, DivideBy, PlacementRecord, Spread},
 };
 
@@ -126,13 +130,18 @@ impl<'a> Planner<'a> {
         let limits = self.limits(&selection.taken, &parts);
         rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let outcome = self.outcome(&selection, &parts, count, &limits);
-        let move_refused = workload.keeps_volumes && selection.taken.iter().any(|c| c.held.is_some());
-        let held = selection.taken.iter().filter_map(|c| Some(held_line(workload, c.facts, c.held?)));
+        let lost = self.lost();
+        let is_held = |c: &Candidate| c.held.is_some();
+        let move_refused = !lost.is_empty() || (workload.keeps_volumes && selection.taken.iter().any(is_held));
+        let held = selection.taken.iter().filter_map(|c| Some(held::line(workload, c.facts, c.held?)));
+        let held = held.chain(lost.iter().map(|copy| held::line_of_lost(copy)));
+        let lost = lost.iter().map(|copy| copy.uid.clone()).collect();
         let held = held.chain(divisible::note(&self.ctx)).chain(preference.note()).collect();
         let chosen = selection.taken.iter().zip(parts).map(|(c, replicas)| choose(c.facts, replicas)).collect();
         let answer = self.answer(chosen, rejected, outcome);
         let recheck_in = answer.recheck_in.into_iter().chain(preference.recheck_in).min();
-        Decision { held, move_refused, limits, divided_by, recheck_in, preferred_since: preference.since, ..answer }
+        let preferred_since = preference.since;
+        Decision { held, move_refused, lost, limits, divided_by, recheck_in, preferred_since, ..answer }
     }
 
     /// Every physical cluster is either a candidate or refused by the first filter it fails.
@@ -155,7 +164,7 @@ impl<'a> Planner<'a> {
         // A started job is neither ended because fewer copies are wanted, nor run again because more are.
         let started = self.workload().moves == Moves::Stay && here > 0;
         // What is held back from moving does not come to where it would have moved.
-        let held = candidates.iter().any(|c| c.held.is_some());
+        let held = candidates.iter().any(|c| c.held.is_some()) || !self.lost().is_empty();
         let (count, candidates, rest) = match (started, held) {
             (false, false) => (count, candidates, Vec::new()),
             _ => {
@@ -163,12 +172,14 @@ impl<'a> Planner<'a> {
                 (if started { here } else { count }, stay, rest)
             }
         };
+        let (candidates, surplus) = self.without_surplus(candidates, count);
         let spread: Cow<[Spread]> = match self.ctx.rules.winner {
             Some(policy) if self.workload().pin.is_none() => Cow::Borrowed(&policy.policy.spec.spread),
             _ => Cow::Borrowed(&[]),
         };
         let mut selection = select(candidates, count, &spread);
         selection.left.extend(rest.into_iter().map(|c| (c, Reason::NotNeeded)));
+        selection.left.extend(surplus);
         selection
     }
 
@@ -195,20 +206,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether a copy stays where it is although its physical cluster is refused, for lack of an explicit wish.
-    fn holds(&self, cluster: &ClusterFacts, reason: Reason) -> bool {
-        if self.workload().keeps_volumes && self.ctx.is_here(cluster) {
-            return true;
-        }
-        let by_object = self.workload().pin.as_ref().is_some_and(|pin| pin.on == PinOn::Object);
-        let wished = match self.workload().moves {
-            Moves::Surge | Moves::Handover => true,
-            Moves::Restart => matches!(reason, Reason::PinnedElsewhere | Reason::Deleting | Reason::TaintNotTolerated),
-            Moves::Stay => reason == Reason::PinnedElsewhere && by_object,
-        };
-        self.ctx.is_here(cluster) && !wished
-    }
-
     /// What ended is not run again: it stays where it was, but does not hold a physical cluster that is being taken away.
     fn leave_as_it_is(&self) -> Decision {
         let stays = |c: &&&ClusterFacts| self.ctx.is_here(c) && !c.info.deleting;
@@ -230,6 +227,7 @@ impl<'a> Planner<'a> {
             outcome,
             held: Vec::new(),
             move_refused: false,
+            lost: BTreeSet::new(),
             limits: BTreeMap::new(),
             preferred_since: None,
             divided_by: None,
@@ -272,25 +270,6 @@ fn choose(cluster: &ClusterFacts, replicas: Option<i64>) -> Chosen {
 
 fn reject(cluster: &ClusterFacts, reason: Reason) -> Rejected {
     Rejected { name: cluster.info.name.clone(), uid: cluster.info.uid.clone(), reason }
-}
-
-/// Reason for which an object with volumes does not move.
-const VOLUMES_STAY: &str = "the data on its volumes do not move with it";
-
-fn held_line(workload: &Workload, cluster: &ClusterFacts, reason: Reason) -> String {
-    if workload.keeps_volumes {
-        return format!(
-            "stays on {} ({}): {VOLUMES_STAY}; the annotation {}: \"true\" lets it start on new, empty volumes",
-            cluster.info.name,
-            reason.phrase(),
-            annotations::ABANDON_VOLUMES
-        );
-    }
-    let how = match workload.moves {
-        Moves::Stay => "a started job does not move unless it is pinned itself",
-        Moves::Surge | Moves::Handover | Moves::Restart => "it moves only by pin or drain, as two must not run at once",
-    };
-    format!("stays on {} ({}): {how}", cluster.info.name, reason.phrase())
 }
 
 fn by(workload: &Workload, winner: Option<&LeveledPolicy>) -> String {

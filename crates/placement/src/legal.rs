@@ -120,7 +120,7 @@ pub struct Grounds<'a> {
 /// # Errors
 /// The first rule that does not hold.
 pub fn check_grounds(previous: &PlacementRecord, next: &PlacementRecord, grounds: &Grounds) -> Result<(), IllegalStep> {
-    let exists = |c: &&PlacedCopy| !grounds.health.gone.contains(&c.uid);
+    let exists = |c: &&PlacedCopy| !grounds.health.gone.contains(&c.uid) || next.on(&c.uid).is_some();
     let clusters = previous.clusters.iter().filter(exists).cloned().collect();
     let previous = &PlacementRecord { clusters, ..previous.clone() };
     is_legal(previous, next)?;

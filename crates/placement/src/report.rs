@@ -203,6 +203,7 @@ fn placed(report: &Report, kind: &str) -> (&'static str, &'static str, String) {
         message.push_str(line);
     });
     let reason = match &decision.outcome {
+        Outcome::Unplaced if decision.move_refused => "MoveRefused",
         Outcome::Unplaced if decision.rejected.is_empty() => "NoClusterInReach",
         Outcome::Unplaced => "NoClusterFits",
         Outcome::Stopped => "Stopped",

@@ -47,7 +47,8 @@ pub(crate) struct Selection<'a> {
 }
 
 /// Takes up to `count`, best first, such that over each spread's label no value has more than `maxSkew` above the least.
-/// Values count when any candidate has them. Held copies are taken whatever the spread says.
+/// Values count when any candidate has them. Held copies are taken besides, whatever the spread says: they leave the place of
+/// those that are wanted.
 pub(crate) fn select<'a>(mut candidates: Vec<Candidate<'a>>, count: usize, spread: &[Spread]) -> Selection<'a> {
     candidates.sort_by(|a, b| a.rank().cmp(&b.rank()));
     let mut domains: Vec<Domains> = spread.iter().map(|s| Domains::new(s, &candidates)).collect();
@@ -59,14 +60,19 @@ pub(crate) fn select<'a>(mut candidates: Vec<Candidate<'a>>, count: usize, sprea
             false => open.push(candidate),
         }
     }
-    while selection.taken.len() < count {
-        let fits = |c: &Candidate| c.held.is_some() || domains.iter().all(|d| d.allows(c));
+    let (held, mut open): (Vec<_>, Vec<_>) = open.into_iter().partition(|c| c.held.is_some());
+    held.iter().for_each(|candidate| domains.iter_mut().for_each(|d| d.take(candidate)));
+    selection.taken.extend(held);
+    let mut wanted = 0;
+    while wanted < count {
+        let fits = |c: &Candidate| domains.iter().all(|d| d.allows(c));
         let Some(at) = open.iter().position(fits) else { break };
         let candidate = open.remove(at);
         domains.iter_mut().for_each(|d| d.take(&candidate));
         selection.taken.push(candidate);
+        wanted += 1;
     }
-    let reason = if selection.taken.len() < count { Reason::SpreadSkew } else { Reason::NotNeeded };
+    let reason = if wanted < count { Reason::SpreadSkew } else { Reason::NotNeeded };
     selection.left.extend(open.into_iter().map(|candidate| (candidate, reason)));
     selection
 }

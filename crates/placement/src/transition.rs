@@ -80,10 +80,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Returns true for a copy that stays on the record though its physical cluster is gone: without it nothing would show that the
+    /// object had volumes.
+    fn is_lost(&self, uid: &Uid) -> bool {
+        !self.decision.is_to_end() && self.decision.lost.contains(uid)
+    }
+
     /// Force: a physical cluster that does not exist keeps nobody waiting.
     fn drop_gone(&mut self) {
-        let gone = self.health.gone;
-        if drop_gone(&mut self.copies, gone) {
+        let gone: BTreeSet<Uid> = self.health.gone.iter().filter(|uid| !self.is_lost(uid)).cloned().collect();
+        if drop_gone(&mut self.copies, &gone) {
             self.causes.push("its physical cluster is gone".into());
         }
     }
@@ -95,7 +101,7 @@ impl Walk<'_> {
     fn arrive_and_leave(&mut self) {
         let is_active = |uid: &Uid| self.copies.iter().any(|c| c.uid == *uid && c.phase == Phase::Active);
         let arriving: Vec<_> = self.decision.chosen.iter().filter(|c| !is_active(&c.uid)).cloned().collect();
-        let leaves = |c: &&PlacedCopy| c.phase == Phase::Active && !self.is_wanted(&c.uid);
+        let leaves = |c: &&PlacedCopy| c.phase == Phase::Active && !self.is_wanted(&c.uid) && !self.is_lost(&c.uid);
         let departing: Vec<Uid> = self.copies.iter().filter(leaves).map(|c| c.uid.clone()).collect();
         let leaving = |c: &PlacedCopy| c.phase == Phase::Leaving && !self.is_wanted(&c.uid);
         let still_there = self.copies.iter().any(leaving);

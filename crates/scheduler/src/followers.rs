@@ -150,6 +150,11 @@ impl Inner {
             (Some(wanted), false) => needed.extend(wanted),
             (None, _) => {}
         }
+        {
+            // A record may name a physical cluster that is gone, for the volumes that were there: nothing follows to that.
+            let facts = self.facts();
+            needed.retain(|uid, _| facts.physical(uid).is_some());
+        }
         let demand = Demand { needed, inhabited, deleting, pinned };
         let empty = (BTreeMap::new(), BTreeSet::new());
         let epoch = gathered.revision.get();

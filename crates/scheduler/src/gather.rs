@@ -337,6 +337,7 @@ fn no_longer_selected(decision: Decision) -> Decision {
         outcome,
         by: "as no policy selects it".into(),
         held: Vec::new(),
+        move_refused: false,
         ..decision
     }
 }

@@ -1,6 +1,6 @@
 //! The answer: where an object should be, and why it is not elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_types::{
     Uid,
@@ -82,6 +82,8 @@ pub struct Decision {
     pub held: Vec<String>,
     /// A copy stays where it should not, because the data on its volumes would stay behind.
     pub move_refused: bool,
+    /// Physical clusters that are gone, with volumes of the object that nobody has given up: it is not started anew elsewhere.
+    pub lost: BTreeSet<Uid>,
     /// Most replicas that the bounds admit on chosen physical clusters whose copies should have more, by uid.
     pub limits: BTreeMap<Uid, i64>,
     /// `PlacementRecord::preferred_since`.
@@ -121,7 +123,7 @@ impl Decision {
     pub fn summary(&self) -> String {
         let names: Vec<&str> = self.chosen.iter().map(|c| c.name.as_str()).collect();
         match &self.outcome {
-            Outcome::Placed | Outcome::Partly(_) if self.move_refused => "the move is refused".into(),
+            Outcome::Placed | Outcome::Partly(_) | Outcome::Unplaced if self.move_refused => "the move is refused".into(),
             Outcome::Placed => format!("placed on {} {}", names.join(","), self.by),
             Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
             Outcome::Stopped => format!("kept from running {}", self.by),

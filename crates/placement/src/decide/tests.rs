@@ -309,6 +309,38 @@ fn what_must_not_run_twice_moves_only_by_wish() {
 }
 
 #[test]
+fn a_held_copy_does_not_displace_the_wanted_one() {
+    let template = json!([{"metadata": {"name": "data"}}]);
+    let spec = json!({"replicas": 1, "volumeClaimTemplates": template});
+    let mut set = workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": spec}));
+    let east = || policy(1, "p", json!({"clusters": {"names": ["east"]}, "count": 1}));
+    let case = Case::new(set.clone(), clusters(&["east", "west", "x"])).by(east());
+    check("both have data", &case.clone().on("east west"), "east west");
+    assert!(case.clone().on("east west").decide().move_refused);
+    check("what is held does not come to the wanted one", &case.clone().on("west"), "west");
+    check("all that are held stay", &case.clone().on("west x"), "west x");
+    set.keeps_volumes = false;
+    let case = Case { workload: set, ..case };
+    check("without volumes the wanted one is enough", &case.clone().on("east west"), "east");
+    check("and what is held fills the count", &case.on("west x"), "west");
+}
+
+#[test]
+fn what_lost_its_volumes_is_not_started_anew() {
+    let spec = json!({"replicas": 1, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]});
+    let set = workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": spec}));
+    let mut case = Case::new(set, clusters(&["west", "x"])).on("east");
+    let decision = case.decide();
+    assert_eq!((chosen(&decision).as_str(), decision.move_refused), ("", true));
+    assert_eq!(decision.summary(), "the move is refused");
+    assert!(decision.held[0].starts_with("stays on east, which does not exist any more"), "{:?}", decision.held);
+    let two = case.clone().by(policy(1, "p", json!({"count": 2}))).on("east west");
+    check("the other copy stays, and no further one comes", &two, "west");
+    case.workload.keeps_volumes = false;
+    check("the volumes are given up", &case, "west");
+}
+
+#[test]
 fn siblings_stay_together() {
     let mut pod = workload("", "Pod", json!({"metadata": {"name": "db-1"}, "spec": {"containers": [{}]}}));
     pod.siblings = vec![crate::fixtures::uid("west")];

@@ -67,3 +67,29 @@ async fn a_drain_waits_for_a_deployment_with_a_claim_that_one_node_writes() {
     abandon(&world, &web).await;
     world.placed(&web, "east-").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_lost_its_volumes_with_a_physical_cluster_starts_elsewhere_only_when_they_are_given_up() {
+    let world = World::new(&["east", "west"]).await;
+    let db = shop("statefulsets.apps/shop/db");
+    let pod = json!({"containers": [{"envFrom": [{"configMapRef": {"name": "settings"}}]}]});
+    let spec =
+        json!({"replicas": 1, "template": {"spec": pod}, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]});
+    world.create(db.clone(), "apps/v1", "StatefulSet", json!({"spec": spec})).await;
+    let settings = shop("configmaps/shop/settings");
+    world.create(settings.clone(), "v1", "ConfigMap", json!({})).await;
+    world.placed(&db, "east").await;
+    world.placed(&settings, "east").await;
+    world.settle().await;
+    // As with `finalizers: null`.
+    let east = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east");
+    world.store.commit(Transaction::one(east, Expect::Present, None)).await.unwrap();
+    refused(&world, &db, "east").await;
+    world.placed(&settings, "").await;
+    world.settle().await;
+    refused(&world, &db, "east").await;
+    assert_eq!(words(world.get(&settings).await.as_ref()), "", "nothing follows to what is gone");
+    abandon(&world, &db).await;
+    world.placed(&db, "west").await;
+    world.placed(&settings, "west").await;
+}
