@@ -162,9 +162,9 @@ fn bind(report: &CopyReport, cluster: &str, object: &mut Value) -> bool {
         return false;
     }
     spec.insert("nodeName".into(), node.as_str().into());
+    name_node(object, cluster);
     true
 }
-    name_node(object, cluster);
 
 /// Sets `spec.replicas` to what autoscalers below have settled on, and notes it on the record; whether that changed anything.
 fn follow_autoscalers(mut record: PlacementRecord, states: &[CopyStatus], object: &mut Value) -> bool {
