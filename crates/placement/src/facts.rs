@@ -29,7 +29,7 @@ pub struct TaintFact {
 /// The slowly changing facts of a physical cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
-    /// Name, unique along a path of workspaces.
+    /// Name, unique among those that a workspace reaches.
     pub name: String,
     /// Uid: another cluster of the same name is another one.
     pub uid: Uid,

@@ -117,8 +117,6 @@ pub(super) enum Room {
     Classes,
     /// Definitions of resources, and the names of those that a tenant has.
     Definitions,
-    /// Names of physical clusters.
-    PhysicalClusters,
     /// Quotas.
     Quotas,
 }
@@ -140,7 +138,6 @@ impl Room {
             Self::Admission => "admission",
             Self::Classes => "classes",
             Self::Definitions => "definitions",
-            Self::PhysicalClusters => "physicalclusters",
             Self::Quotas => "quotas",
         };
         let parsed = name.parse().map_err(Status::internal)?;

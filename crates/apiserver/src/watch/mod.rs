@@ -127,7 +127,10 @@ async fn open(
     };
     match (api.store.watch(scope, Some(after.min(api.store.current()))).await, reach) {
         (Err(error @ StoreError::Compacted { .. }), _) => Ok(Box::new(Refused { after, error })),
-        (Ok(events), Some(reach)) => Ok(Box::new(ReachEvents::new(events, reach))),
+        (Ok(events), Some(reach)) => {
+            let events = ReachEvents::open(events, reach, api.store.clone()).await;
+            Ok(Box::new(events.map_err(|error| status_for(&error))?))
+        }
         (opened, _) => opened.map_err(|error| status_for(&error)),
     }
 }

@@ -92,9 +92,39 @@ async fn what_is_inherited_is_read_only_and_its_name_is_taken() {
     b.delete(CLUSTERS).await.expect(200);
     assert_eq!(names(&admin, CLUSTERS).await, ["east"]);
     register(&b, "deep").await;
-    admin.post(CLUSTERS, physical("deep")).await.expect(409);
     register(&admin.at("root:other"), "deep").await;
     b.delete(&format!("{CLUSTERS}/deep")).await.expect(200);
+}
+
+#[tokio::test]
+async fn descendants_keep_no_name_from_an_ancestor_and_see_their_own_one() {
+    let plane = plane().await;
+    let admin = plane.admin();
+    let b = admin.at("root:a:b");
+    let own = register(&b, "deep").await;
+    let mut watches = Vec::new();
+    for path in [NODES, CLUSTERS] {
+        let mut watch = b.watch(&format!("{path}?watch=true"), &[]).await;
+        assert_eq!(watch.seen().await, ("ADDED".into(), "deep".into()));
+        watches.push(watch);
+    }
+    let of_root = register(&admin, "deep").await;
+    let uid = |object: &Value| object["metadata"]["uid"].clone();
+    for path in [NODES, CLUSTERS] {
+        assert_eq!(names(&b, path).await, ["deep"], "{path}");
+        for (client, expected) in [(&b, &own), (&admin.at("root:a"), &of_root), (&admin, &of_root)] {
+            assert_eq!(uid(&client.get(&format!("{path}/deep")).await.expect(200).json()), uid(expected), "{path}");
+        }
+    }
+    register(&admin, "later").await;
+    b.delete(&format!("{CLUSTERS}/deep")).await.expect(200);
+    for watch in &mut watches {
+        assert_eq!(watch.seen().await, ("ADDED".into(), "later".into()), "nothing of the one that is hidden");
+        assert_eq!(watch.seen().await, ("MODIFIED".into(), "later".into()));
+        let event = watch.next().await.unwrap();
+        assert_eq!((&event["type"], uid(&event["object"])), (&json!("MODIFIED"), uid(&of_root)));
+    }
+    b.post(CLUSTERS, physical("deep")).await.expect(409);
 }
 
 #[tokio::test]

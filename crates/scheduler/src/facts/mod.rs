@@ -9,9 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use portolan_placement::{
-    ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness, changes_over_budget, patches_over_budget,
-};
+use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Uid, object,
     placement::{
@@ -21,7 +19,7 @@ use portolan_types::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{gather::Gathered, kinds, seams::UseRights};
+use crate::{kinds, seams::UseRights};
 
 pub(crate) use overruns::OverrideOverruns;
 pub(crate) use usage::{Amounts, Usage};
@@ -208,20 +206,6 @@ impl Facts {
         removed
     }
 
-    /// Notes of which policies the overrides of an object exceed their budget. Returns true when that changed.
-    pub(crate) fn note_overruns(
-        &mut self,
-        gathered: &Gathered,
-        policies: &[LeveledPolicy],
-        record: &PlacementRecord,
-    ) -> bool {
-        let mut found = patches_over_budget(&gathered.object, &record.overrides);
-        if !record.clusters.is_empty() {
-            found.extend(changes_over_budget(&gathered.workload, policies));
-        }
-        self.overruns.note(&gathered.key, found)
-    }
-
     /// All policies, with their keys.
     pub(crate) fn all_policies(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<Policy>)> {
         self.policies.values().flatten().map(|(key, known)| (key, &known.policy))
@@ -235,8 +219,7 @@ impl Facts {
         record: &PlacementRecord,
     ) -> Vec<ClusterFacts> {
         let Some((own, _)) = reach.lineage.first() else { return Vec::new() };
-        let homes = reach.lineage.iter().filter_map(|(id, _)| self.homes.get(id));
-        let in_reach: BTreeSet<&Uid> = homes.flatten().collect();
+        let in_reach = self.in_reach(*own, reach, rights);
         let named = record.clusters.iter().map(|c| &c.uid).filter(|uid| !in_reach.contains(uid));
         let facts = |uid: &Uid, in_reach: bool| {
             let physical = self.physical.get(uid)?;
@@ -245,6 +228,26 @@ impl Facts {
         };
         let near = in_reach.iter().filter_map(|uid| facts(uid, true));
         near.chain(named.filter_map(|uid| facts(uid, false))).collect()
+    }
+
+    /// Returns the physical clusters of a logical cluster and its ancestors. Where several have a name, the nearest one that may be used
+    /// hides the others, as the API shows them.
+    fn in_reach(&self, own: LogicalClusterId, reach: &Reach, rights: &dyn UseRights) -> BTreeSet<&Uid> {
+        let (mut names, mut in_reach) = (BTreeSet::new(), BTreeSet::new());
+        for (home, _) in &reach.lineage {
+            for uid in self.homes.get(home).into_iter().flatten() {
+                let Some(physical) = self.physical.get(uid) else { continue };
+                let name = &*physical.info.name;
+                let is_hidden = names.contains(name);
+                if *home == own || rights.may_use(own, *home, name) {
+                    names.insert(name);
+                }
+                if !is_hidden {
+                    in_reach.insert(uid);
+                }
+            }
+        }
+        in_reach
     }
 
     /// The policies that may hold in a namespace.
@@ -287,6 +290,40 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    struct AllMayUse;
+
+    impl UseRights for AllMayUse {
+        fn may_use(&self, _: LogicalClusterId, _: LogicalClusterId, _: &str) -> bool {
+            true
+        }
+
+        fn are_known(&self, _: LogicalClusterId) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn the_nearest_physical_cluster_hides_those_of_its_name() {
+        let shop = LogicalClusterId::new(7);
+        let reach = Reach {
+            lineage: vec![(shop, "root:shop".parse().unwrap()), (LogicalClusterId::ROOT, LogicalClusterPath::root())],
+        };
+        let mut facts = Facts::default();
+        for (home, name, uid) in [
+            (LogicalClusterId::ROOT, "east", "a-root-east"),
+            (LogicalClusterId::ROOT, "west", "root-west"),
+            (shop, "east", "shop-east"),
+        ] {
+            let key = ObjectKey::cluster_scoped(home, kinds::physical_clusters(), name.parse().unwrap());
+            facts.put_physical(&key, &json!({"metadata": {"name": name, "uid": uid}}), 0);
+        }
+        let found = facts.clusters(&reach, &AllMayUse, &PlacementRecord::default());
+        let uids: Vec<&str> = found.iter().map(|cluster| cluster.info.uid.as_str()).collect();
+        assert_eq!(uids, ["root-west", "shop-east"]);
+        let root = Reach { lineage: reach.lineage[1..].to_vec() };
+        assert_eq!(facts.clusters(&root, &AllMayUse, &PlacementRecord::default()).len(), 2);
+    }
 
     #[test]
     fn where_no_physical_cluster_is_in_reach_nothing_is_placed() {
