@@ -48,6 +48,8 @@ pub(super) struct Admitted {
     endpoint: Endpoint,
     identity: Identity,
     pub(super) cluster: Arc<LogicalCluster>,
+    /// Logical cluster that has the request in its share.
+    charged: Arc<LogicalCluster>,
 }
 
 /// Takes the URL apart.
@@ -192,7 +194,7 @@ pub(super) async fn admit(
     if !fits {
         return Err(method_not_allowed());
     }
-    Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
+    Ok(Admitted { endpoint: route.endpoint, entry, identity, charged: cluster.clone(), cluster })
 }
 
 /// Documents that upstream's router serves, by GET and no other method: the version, what versions have, and the keys of tokens; but
@@ -221,8 +223,9 @@ async fn admit_nowhere(
     headers: &mut HeaderMap,
 ) -> Result<Admitted, Status> {
     let cluster = missing::stand_in(api, &entry, &identity, headers).await?;
+    let charged = missing::charged(api, &cluster, &entry.named);
     let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
-    Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
+    Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster, charged })
 }
 
 /// Requests to all logical clusters at once: only reads could be meant, and nobody from outside may.
@@ -294,7 +297,7 @@ impl Admitted {
 
     /// Whose seats it takes.
     pub(super) fn whose(&self, api: &ApiServer) -> Whose<'_> {
-        Whose { tenant: api.directory.tenant(&self.cluster), cluster: self.cluster.id, user: self.user() }
+        Whose { tenant: api.directory.tenant(&self.charged), cluster: self.charged.id, user: self.user() }
     }
 
     pub(super) fn into_call(

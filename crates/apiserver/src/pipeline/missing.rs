@@ -67,6 +67,18 @@ pub(super) async fn stand_in(
     }))
 }
 
+/// Returns the logical cluster that a request to a workspace is charged to: where the workspace does not exist, its nearest ancestor.
+pub(super) fn charged(api: &ApiServer, cluster: &Arc<LogicalCluster>, named: &Named) -> Arc<LogicalCluster> {
+    if cluster.id != NO_CLUSTER {
+        return cluster.clone();
+    }
+    let nearest = match named {
+        Named::Path(path) => first_missing(api, path).map(|(holder, _)| holder),
+        Named::Nothing | Named::Every | Named::Id(_) => None,
+    };
+    nearest.or_else(|| api.directory.by_id(LogicalClusterId::ROOT)).unwrap_or_else(|| cluster.clone())
+}
+
 fn not_found(named: &Named) -> Status {
     let name = match named {
         Named::Path(path) => path.to_string(),
@@ -129,5 +141,44 @@ async fn denied(entry: &Entry, identity: &Identity, headers: &mut HeaderMap) -> 
     match authorize_impersonation(&Nothing, asker, wanted, &entry.attributes).await {
         Ok(acting) => entry.attributes.denial(&acting.user, ""),
         Err(refused) => refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_machinery::rbac::User;
+    use portolan_types::Seams;
+
+    use super::*;
+    use crate::{ApiServerConfig, authn::Peer};
+
+    #[tokio::test]
+    async fn requests_to_missing_workspaces_are_charged_to_the_nearest_ancestor() {
+        let api = ApiServer::new(portolan_store::memory(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
+        let admin = User { name: "admin".into(), groups: vec![MASTERS.into()], ..User::default() };
+        let admin = Identity::global(admin);
+        let workspace = r#"{"apiVersion":"tenancy.kcp.io/v1alpha1","kind":"Workspace","metadata":{"name":"a"}}"#;
+        let create = http::Request::post("/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces")
+            .header("content-type", "application/json")
+            .body(http_body_util::Full::new(bytes::Bytes::from_static(workspace.as_bytes())))
+            .unwrap();
+        let peer = Peer::InProcess(Arc::new(admin.clone()));
+        assert_eq!(super::super::answer(api.clone(), peer, create).await.status(), 201);
+        for (path, expected) in [
+            ("root:nope", "root"),
+            ("root:nope:deeper", "root"),
+            ("root:a:nope", "root:a"),
+            ("root:a:nope:deeper", "root:a"),
+            ("root:a", "root:a"),
+        ] {
+            let request = http::Request::get(format!("/clusters/{path}/api")).body(()).unwrap();
+            let entry = super::super::door::read(&request.into_parts().0).unwrap();
+            let named = entry.named.clone();
+            let cluster = match api.directory.resolve(&named, None) {
+                Some(cluster) => cluster,
+                None => stand_in(&api, &entry, &admin, &mut HeaderMap::new()).await.unwrap(),
+            };
+            assert_eq!(charged(&api, &cluster, &named).path.to_string(), expected, "{path}");
+        }
     }
 }
