@@ -160,17 +160,14 @@ impl Inner {
         let epoch = gathered.revision.get();
         let health = Health { ready: &empty.0, up: &empty.1, drained: &empty.1, gone: &gathered.gone, epoch };
         let step = follow(role, &gathered.record, &demand, &health);
-        let step = {
-            let mut facts = self.facts();
-            let policies = facts.policies(&gathered.reach, &gathered.namespace);
+        let (policies, clusters) = {
+            let facts = self.facts();
             let clusters = facts.clusters(&gathered.reach, &*self.rights, &step.record);
-            let by = Overriding { workload: &gathered.workload, policies: &policies, clusters: &clusters };
-            let step = with_shares_and_overrides(step, &shares, &by);
-            if facts.note_overruns(&gathered, &policies, &step.record) {
-                self.matched_changed.notify_one();
-            }
-            step
+            (facts.policies(&gathered.reach, &gathered.namespace), clusters)
         };
+        let by = Overriding { workload: &gathered.workload, policies: &policies, clusters: &clusters };
+        let step = with_shares_and_overrides(step, &shares, &by);
+        self.note_overruns(&gathered, &policies, &step.record);
         self.write_follower(&gathered, &step).await
     }
 

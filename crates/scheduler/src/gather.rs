@@ -313,9 +313,6 @@ impl Inner {
         let health = Health { ready: &available, up: &up, drained: &drained, gone: &gathered.gone, epoch };
         let step = transition(workload, record, &decision, &health);
         let step = with_overrides(step, workload, &policies, &clusters);
-        if facts.note_overruns(gathered, &policies, &step.record) {
-            self.matched_changed.notify_one();
-        }
         let grounds = Grounds { workload, health: &health, stopped: decision.is_to_end() };
         check_grounds(record, &step.record, &grounds)
             .map_err(|step| SchedulerError::Illegal { key: Box::new(gathered.key.clone()), step })?;
@@ -324,6 +321,8 @@ impl Inner {
         } else {
             facts.usage.release(&gathered.key);
         }
+        drop(facts);
+        self.note_overruns(gathered, &policies, &step.record);
         Ok(Planned { decision, step })
     }
 }

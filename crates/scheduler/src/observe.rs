@@ -303,7 +303,7 @@ impl Inner {
         let (took, takes) = (taken(&before, previous), taken(&after, record));
         let policy = |peek: &Option<Peek>| peek.as_ref().and_then(|p| p.record.policy.clone());
         let mut facts = self.facts();
-        if record.is_none() && facts.overruns.note(key, Vec::new()) {
+        if record.is_none() && facts.overruns.forget(key) {
             self.matched_changed.notify_one();
         }
         after.iter().flat_map(|peek| &peek.record.clusters).for_each(|copy| facts.note_place(&copy.uid));
