@@ -6,7 +6,7 @@ use std::{
 };
 
 use portolan_types::{
-    BoxFuture, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid, object,
+    BoxFuture, GroupVersionKind, ObjectKey, Reason, ResourceVersion, Status, Uid, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
     upstream::{
         ChangeStream, Changes, ClusterReport, CopyReport, CopyState, Debt, Projection, Snapshot, Upstream,
@@ -37,6 +37,7 @@ struct Inner {
     debts: Vec<Debt>,
     is_failing: bool,
     is_empty: bool,
+    is_full: bool,
     uids: u64,
     newest_syncer: u64,
     others: BTreeSet<Uid>,
@@ -152,6 +153,11 @@ impl MemoryUpstream {
     /// Snapshots are empty from now on, or not; single reads still tell the truth.
     pub fn set_empty(&self, is_empty: bool) {
         self.inner().is_empty = is_empty;
+    }
+
+    /// No further objects can be shown from now on, or they can.
+    pub fn set_full(&self, is_full: bool) {
+        self.inner().is_full = is_full;
     }
 
     /// What is shown of this resource is not taken from now on.
@@ -299,6 +305,9 @@ impl MemoryUpstream {
             let is_known = existing.as_ref().is_some_and(|found| self.is_placed(found));
             if !is_known && !self.comes_from_a_copy(&inner, &key, &put) {
                 continue;
+            }
+            if inner.is_full && existing.is_none() {
+                return Err(UpstreamError::Failed(Status::new(Reason::Forbidden, "it would store more than it may")));
             }
             let Some(mut object) = project::merge_put(existing.as_ref(), put) else { continue };
             if object::uid(&object).is_none() {

@@ -123,7 +123,12 @@ impl Worker {
             || project::rename_targets(&mut shown, &namespace, |pod| self.pod_above(session, place, pod));
         let Ok(name) = object::name(&shown).parse() else { return Ok(Outcome::Done) };
         let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace, name);
-        self.put(session, place, key.clone(), found, shown).await?;
+        if let Err(error) = self.put(session, place, key.clone(), found, shown).await {
+            if let Some(maker) = &maker {
+                self.note_not_shown(maker, &error).await?;
+            }
+            return Err(error);
+        }
         if is_set {
             self.report_set(&key, found).await?;
         }

@@ -1,10 +1,11 @@
 //! Hands changes down that were made upstream to what the physical cluster made.
 
 use portolan_types::{
-    GroupResource, ObjectKey, annotations, object,
-    upstream::{Projection, UpstreamObject},
+    GroupResource, ObjectKey, Reason, annotations, object,
+    upstream::{Projection, UpstreamError, UpstreamObject},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{SyncError, Work, Worker, mirror::Place, session::Session};
 use crate::{client::DownstreamError, project};
@@ -41,20 +42,44 @@ impl Worker {
     }
 
     async fn note_refused_change(&self, upstream: &UpstreamObject, why: &str) -> Result<(), SyncError> {
-        let name = format!("{}.change-refused", upstream.key.name);
-        let (Some(namespace), Ok(name)) = (upstream.key.namespace(), name.parse()) else { return Ok(()) };
-        let key = ObjectKey { resource: GroupResource::new("", "events"), name, ..upstream.key.clone() };
-        let text = format!("{} refuses what was changed here: {why}", self.config.name);
+        let message = format!("{} refuses what was changed here: {why}", self.config.name);
+        self.note_warning(upstream, Warning { name: "change-refused", reason: "ChangeRefused", message }).await
+    }
+
+    /// Tells by an Event about its maker that an object is not shown, when the workspace would store more than it may.
+    pub(super) async fn note_not_shown(&self, maker: &UpstreamObject, error: &SyncError) -> Result<(), SyncError> {
+        let SyncError::Upstream(UpstreamError::Failed(status)) = error else { return Ok(()) };
+        let at = Work::Event(Place::of(&maker.key.resource, &maker.object));
+        let is_over_limit = status.reason() == Reason::Forbidden;
+        if !is_over_limit || self.state().write_rates.spend(&at, Instant::now()).is_err() {
+            return Ok(());
+        }
+        let message = format!("what {} made of this is not shown: {}", self.config.name, status.message());
+        self.note_warning(maker, Warning { name: "limit-exceeded", reason: "LimitExceeded", message }).await
+    }
+
+    async fn note_warning(&self, about: &UpstreamObject, warning: Warning) -> Result<(), SyncError> {
+        let name = format!("{}.{}", about.key.name, warning.name);
+        let (Some(namespace), Ok(name)) = (about.key.namespace(), name.parse()) else { return Ok(()) };
+        let key = ObjectKey { resource: GroupResource::new("", "events"), name, ..about.key.clone() };
         let now = self.seams.now_text();
         let event = json!({
-            "type": "Warning", "reason": "ChangeRefused", "message": text, "count": 1,
+            "type": "Warning", "reason": warning.reason, "message": warning.message, "count": 1,
             "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "portolan-syncer"},
             "metadata": {"name": key.name.as_str(), "namespace": namespace.as_str()},
         });
-        let Some(event) = project::event(&event, namespace, upstream, &self.config.name) else { return Ok(()) };
-        let projection = Projection { events: vec![(key, upstream.key.clone(), event)], ..Projection::default() };
+        let Some(event) = project::event(&event, namespace, about, &self.config.name) else { return Ok(()) };
+        let projection = Projection { events: vec![(key, about.key.clone(), event)], ..Projection::default() };
         Ok(self.upstream.project(&self.config.uid, projection).await?)
     }
+}
+
+/// Event of the type Warning.
+struct Warning {
+    /// End of its name, after that of the object.
+    name: &'static str,
+    reason: &'static str,
+    message: String,
 }
 
 #[cfg(test)]
@@ -108,6 +133,27 @@ mod tests {
         let writes = cluster.requests("PATCH").len();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(cluster.requests("PATCH").len(), writes, "it is written once");
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_shown_since_the_workspace_is_full_is_told_by_an_event_about_its_maker() {
+        let cluster = FakeCluster::default();
+        let (stage, _) = stage(&cluster).await;
+        stage.upstream.set_full(true);
+        let mut pod = cluster.all("pods").remove(0);
+        object::metadata_mut(&mut pod).insert("name".into(), "web-abc-2".into());
+        cluster.put("pods", pod);
+        stage.until("it is told", async |s| s.upstream.keys("events").len() == 1).await.unwrap();
+        let event = stage.upstream.object(&stage.upstream.keys("events")[0]).unwrap();
+        assert_eq!(
+            (&event["reason"], &event["involvedObject"]["kind"]),
+            (&json!("LimitExceeded"), &json!("ReplicaSet"))
+        );
+        assert_eq!(stage.upstream.keys("pods").len(), 1);
+        stage.upstream.set_full(false);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(stage.upstream.keys("pods").len(), 2, "it is shown when there is room");
         stage.handle.stop().await;
     }
 
