@@ -28,8 +28,8 @@ use processor::Processor;
 
 pub(crate) use charge::{Charge, SMALL};
 pub(crate) use places::Place;
-pub(crate) use processor::{TaskFlow, in_own_slices, leave_slice};
 pub use processor::yield_long_slice;
+pub(crate) use processor::{TaskFlow, in_own_slices, leave_slice};
 pub use share::FairShare;
 
 /// Counts what is under way; beyond the bounds requests wait for their turn, or are told to come back.

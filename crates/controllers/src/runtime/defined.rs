@@ -146,7 +146,8 @@ impl Feeds {
         if !interested.is_empty() {
             builtin.entry(Defined::resource()).or_default().push(defined.clone());
         }
-        let mut feeds = Self { store, defined, interested, ends: HashMap::new(), tasks: JoinSet::new(), never, wrapper };
+        let mut feeds =
+            Self { store, defined, interested, ends: HashMap::new(), tasks: JoinSet::new(), never, wrapper };
         for (resource, fed) in builtin {
             feeds.run(resource, fed, feeds.never.subscribe());
         }
@@ -236,7 +237,11 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let (store, seen) = (portolan_store::memory(), Arc::new(Seen::default()));
-            Self { feeds: Feeds::new(store.clone(), BTreeMap::new(), vec![seen.clone()], Arc::new(|task| task)), store, seen }
+            Self {
+                feeds: Feeds::new(store.clone(), BTreeMap::new(), vec![seen.clone()], Arc::new(|task| task)),
+                store,
+                seen,
+            }
         }
 
         async fn write(&self, cluster: u64, resource: GroupResource, name: &str, is_there: bool) {

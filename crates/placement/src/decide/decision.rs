@@ -123,7 +123,9 @@ impl Decision {
     pub fn summary(&self) -> String {
         let names: Vec<&str> = self.chosen.iter().map(|c| c.name.as_str()).collect();
         match &self.outcome {
-            Outcome::Placed | Outcome::Partly(_) | Outcome::Unplaced if self.move_refused => "the move is refused".into(),
+            Outcome::Placed | Outcome::Partly(_) | Outcome::Unplaced if self.move_refused => {
+                "the move is refused".into()
+            }
             Outcome::Placed => format!("placed on {} {}", names.join(","), self.by),
             Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
             Outcome::Stopped => format!("kept from running {}", self.by),

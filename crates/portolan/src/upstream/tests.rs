@@ -297,7 +297,13 @@ async fn a_debt_takes_the_copy_off_the_record_and_the_write_off_with_it() {
     let mut set = workload("StatefulSet", copies);
     object::set_annotation(&mut set, annotations::WRITE_OFF, Some("north, east".into()));
     world.write(&at, &set).await;
-    let below = Some(Source { namespace: "shop-x".into(), name: "web".into(), uid: "down".into(), is_used: false, shown: Default::default() });
+    let below = Some(Source {
+        namespace: "shop-x".into(),
+        name: "web".into(),
+        uid: "down".into(),
+        is_used: false,
+        shown: Default::default(),
+    });
     let kind = GroupVersionKind::new("apps", "v1", "StatefulSet");
     let debt = Debt { key: at.clone(), below, kind, uid: uid("owner"), epoch: 1, is_orphan: true };
     world.0.record_debt(&uid("east"), debt.clone()).await.unwrap();

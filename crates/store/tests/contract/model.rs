@@ -64,7 +64,8 @@ impl Model {
         let fails = steps.iter().any(|step| step.record.is_none() && !state.contains_key(&step.key));
         let write =
             |step: &Step| Write { key: step.key.clone(), expect: Expect::Anything, record: step.record.clone() };
-        let committed = scene.commit(Transaction { writes: steps.iter().map(write).collect(), ..Transaction::default() }).await;
+        let committed =
+            scene.commit(Transaction { writes: steps.iter().map(write).collect(), ..Transaction::default() }).await;
         assert_eq!(committed.is_err(), fails);
         let Ok(committed) = committed else { return };
         let before = ResourceVersion::new(last).unwrap();

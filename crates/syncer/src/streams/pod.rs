@@ -109,7 +109,13 @@ mod tests {
     }
 
     fn made(namespace: &str) -> Option<PodBelow> {
-        let source = Source { namespace: namespace.into(), name: "web-1".into(), uid: "below".into(), is_used: false, shown: Default::default() };
+        let source = Source {
+            namespace: namespace.into(),
+            name: "web-1".into(),
+            uid: "below".into(),
+            is_used: false,
+            shown: Default::default(),
+        };
         let pod = above(Phase::Projected, Some(source));
         PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None)
     }

@@ -92,7 +92,13 @@ fn web(uid_below: &str) -> (PodBelow, Value) {
         "shop".parse().unwrap(),
         "web-1".parse().unwrap(),
     );
-    let source = Source { namespace: "shop".into(), name: "web-1".into(), uid: "below".into(), is_used: false, shown: Default::default() };
+    let source = Source {
+        namespace: "shop".into(),
+        name: "web-1".into(),
+        uid: "below".into(),
+        is_used: false,
+        shown: Default::default(),
+    };
     let mut pod = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": "above",
         "annotations": {"sync.portolan.dev/source": json!({"east-uid": source}).to_string()}}});
     let copy = PlacedCopy {

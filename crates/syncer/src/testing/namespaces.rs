@@ -111,7 +111,9 @@ async fn whose_namespace_is_in_the_way_is_not_told_to_a_tenant() {
     let key = stage.place("configmaps", "a", data("1"), Phase::Active);
     let conflicts = |s: &Stage| s.upstream.cluster().map(|report| report.namespace_conflicts).unwrap_or_default();
     stage.until("the conflict is told", async |s| conflicts(s).len() == 1).await.unwrap();
-    let Some(CopyState::Failed { reason, message, .. }) = stage.upstream.last_report(&key) else { panic!("it is told") };
+    let Some(CopyState::Failed { reason, message, .. }) = stage.upstream.last_report(&key) else {
+        panic!("it is told")
+    };
     assert_eq!((&*reason, message), ("Conflict", format!("the namespace {} is in use", stage.namespace())));
     let whose = ", for the namespace secret-plans of the logical cluster another-tenant";
     assert_eq!(conflicts(&stage), [format!("the namespace {} is in use{whose}", stage.namespace())]);
