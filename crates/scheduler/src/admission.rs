@@ -36,7 +36,7 @@ impl Waiting {
         self.0.lock().expect("no code panics under this lock")
     }
 
-    fn add(&self, key: &ObjectKey) {
+    pub(crate) fn add(&self, key: &ObjectKey) {
         self.lock().entry(key.cluster).or_default().insert(key.clone());
     }
 
@@ -47,6 +47,11 @@ impl Waiting {
         if own.is_empty() {
             waiting.remove(&key.cluster);
         }
+    }
+
+    /// Returns the objects of all logical clusters.
+    pub(crate) fn all(&self) -> Vec<ObjectKey> {
+        self.lock().values().flatten().cloned().collect()
     }
 
     /// Those of a logical cluster, or of one namespace.

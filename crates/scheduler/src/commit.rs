@@ -1,7 +1,7 @@
 //! The one transaction of a step: the object with its record, the `Placement` that explains it, and an Event where a person
 //! should hear of it.
 
-use portolan_placement::{About, Admitted, Decision, Report, Step, placement_object};
+use portolan_placement::{About, Admitted, Decision, Outcome, Reason, Report, Step, placement_object};
 use portolan_store::{Expect, Transaction, Write, commit_noting};
 use portolan_types::{
     ObjectKey, Record, ResourceVersion, object,
@@ -38,6 +38,7 @@ impl Inner {
         change: &Change<'_>,
         more: impl IntoIterator<Item = Write>,
     ) -> Result<(), SchedulerError> {
+        self.note_wait_for_room(change);
         let mut txn = Transaction::default();
         if change.step.cause.is_some() || change.status.is_some() {
             let mut object = change.object.clone();
@@ -70,6 +71,20 @@ impl Inner {
             portolan_types::failpoint!("scheduler/step-committed");
         }
         Ok(())
+    }
+
+    /// Notes whether the object would have more, or a place at all, if less were placed on bounded physical clusters.
+    fn note_wait_for_room(&self, change: &Change) {
+        let waits = change.decision.is_some_and(|decision| {
+            let is_out = decision.rejected.iter().any(|rejected| rejected.reason == Reason::OutOfBounds);
+            let lacks = matches!(decision.outcome, Outcome::Partly(_) | Outcome::Unplaced);
+            !decision.limits.is_empty() || (is_out && lacks)
+        });
+        if waits {
+            self.without_room.add(change.key);
+        } else {
+            self.without_room.remove(change.key);
+        }
     }
 
     fn placement(&self, change: &Change, now: &str) -> Value {

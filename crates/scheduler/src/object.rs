@@ -21,6 +21,7 @@ impl Inner {
     pub(crate) async fn place_object(&self, key: &ObjectKey) -> Result<(), SchedulerError> {
         let Some((object, revision)) = self.objects.get_value(key).await? else {
             self.refused.remove(key);
+            self.without_room.remove(key);
             return self.forget_placement(key).await;
         };
         let record = PlacementRecord::of(&object).unwrap_or_default();

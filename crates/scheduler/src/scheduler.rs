@@ -92,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) gate: Option<Arc<dyn PodGate>>,
     /// Objects whose pods are refused.
     pub(crate) refused: Waiting,
+    /// Objects that lack room within the bounds of physical clusters. They are decided again when room is freed.
+    pub(crate) without_room: Waiting,
     facts: Mutex<Facts>,
     pub(crate) queue: Queue,
     pub(crate) rescans: Rescans,
@@ -116,6 +118,7 @@ impl Scheduler {
             kinds: parts.kinds,
             gate: parts.gate,
             refused: Waiting::default(),
+            without_room: Waiting::default(),
             facts: Mutex::default(),
             queue,
             rescans: Rescans::default(),

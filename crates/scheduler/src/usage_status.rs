@@ -11,7 +11,7 @@ use portolan_types::{
 use serde_json::json;
 use tracing::warn;
 
-use crate::scheduler::Inner;
+use crate::{queue::Task, scheduler::Inner};
 
 /// Resources that are always shown; others only where they are bounded.
 const ALWAYS_SHOWN: [&str; 3] = ["cpu", "memory", "pods"];
@@ -21,6 +21,14 @@ const ALWAYS_SHOWN: [&str; 3] = ["cpu", "memory", "pods"];
 struct ShownUsage {
     used: Resources,
     bounds: Resources,
+}
+
+impl ShownUsage {
+    /// Returns true when less of a bounded resource is used than `before`.
+    fn frees_room_of(&self, before: &Self) -> bool {
+        let of = |usage: &Self, name: &String| usage.used.get(name).copied().unwrap_or(Quantity::ZERO);
+        self.bounds.keys().any(|name| of(self, name) < of(before, name))
+    }
 }
 
 impl Inner {
@@ -39,6 +47,9 @@ impl Inner {
             for (key, uid, usage) in usages {
                 if written.get(&uid) == Some(&usage) {
                     continue;
+                }
+                if written.get(&uid).is_some_and(|before| usage.frees_room_of(before)) {
+                    self.without_room.all().into_iter().for_each(|key| self.queue.tasks.add(Task::Object(key)));
                 }
                 match self.write_usage(&key, &usage).await {
                     Ok(()) | Err(StoreError::ClusterGone { .. }) => drop(written.insert(uid, usage)),

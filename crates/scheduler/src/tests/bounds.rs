@@ -45,6 +45,27 @@ async fn growth_of_a_pinned_object_over_the_bounds_is_not_admitted_and_usage_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn room_that_is_freed_within_bounds_is_used() {
+    let world = World::new(&[]).await;
+    world.physical("west", json!({"bounds": {"cpu": "4"}}), true).await;
+    let spec = json!({"containers": [{"resources": {"requests": {"cpu": "2"}}}]});
+    world.deployment("first", spec.clone()).await;
+    let (first, second) = (shop("deployments.apps/shop/first"), shop("deployments.apps/shop/second"));
+    world.placed(&first, "west").await;
+    world.settle().await;
+    world.deployment("second", spec).await;
+    world.settle().await;
+    assert_eq!(condition(&world.placement(&second).await.unwrap()).0, "NoClusterFits");
+    let shrink = |object: &mut Value| {
+        object["spec"]["replicas"] = 0.into();
+        object["metadata"]["generation"] = 2.into();
+    };
+    world.change(&first, shrink).await;
+    world.settle().await;
+    world.placed(&second, "west").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_are_not_ready_keep_their_place_when_bounds_are_lowered() {
     let world = World::new(&[]).await;
     world.physical("west", json!({"bounds": {"cpu": "10"}}), true).await;
