@@ -25,12 +25,27 @@ fn tree(record: &Record) -> Option<Value> {
     serde_json::from_slice(record.body()).ok()
 }
 
+/// Returns true when a write says that a Job or Pod has ended. Of other kinds nothing is parsed.
+fn ends(resource: &GroupResource, before: &Record, after: &Record) -> bool {
+    let kind = match (&*resource.group, &*resource.resource) {
+        ("batch", "jobs") => "Job",
+        ("", "pods") => "Pod",
+        _ => return false,
+    };
+    let has_ended = |record| tree(record).is_some_and(|object| object::has_ended(&resource.group, kind, &object));
+    has_ended(after) && !has_ended(before)
+}
+
+/// Returns what an object takes of physical clusters. A Job or Pod that has ended takes nothing.
 fn amounts(resource: &GroupResource, record: &Record, peek: &Peek) -> Amounts {
     if peek.record.clusters.is_empty() {
         return Amounts::new();
     }
     let Some(object) = tree(record) else { return Amounts::new() };
     let Some(kind) = kind_of(&object) else { return Amounts::new() };
+    if object::has_ended(&kind.group, &kind.kind, &object) {
+        return Amounts::new();
+    }
     contribution(&Workload::of(kind, resource.clone(), &object), &peek.record)
 }
 
@@ -246,7 +261,7 @@ impl Inner {
         };
         let (before, after) = (Peek::of(previous), Peek::of(&event.record));
         let new_spec = before.generation != after.generation;
-        if new_spec || before.record != after.record {
+        if new_spec || before.record != after.record || ends(&event.key.resource, previous, &event.record) {
             self.count(&event.key, Some(previous), Some(&event.record));
         }
         let header =

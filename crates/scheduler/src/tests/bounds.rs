@@ -66,6 +66,25 @@ async fn room_that_is_freed_within_bounds_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_has_ended_leaves_its_room_to_others() {
+    let world = World::new(&[]).await;
+    world.physical("west", json!({"bounds": {"cpu": "4"}}), true).await;
+    let container = |cpu: &str| json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]});
+    let (job, web) = (shop("jobs.batch/shop/once"), shop("deployments.apps/shop/web"));
+    let spec = json!({"spec": {"template": {"spec": container("3")}}});
+    world.create(job.clone(), "batch/v1", "Job", spec).await;
+    world.placed(&job, "west").await;
+    world.settle().await;
+    world.deployment("web", container("2")).await;
+    world.settle().await;
+    assert_eq!(condition(&world.placement(&web).await.unwrap()).0, "NoClusterFits");
+    let end = |object: &mut Value| object["status"]["conditions"] = json!([{"type": "Complete", "status": "True"}]);
+    world.change(&job, end).await;
+    world.settle().await;
+    world.placed(&web, "west").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_are_not_ready_keep_their_place_when_bounds_are_lowered() {
     let world = World::new(&[]).await;
     world.physical("west", json!({"bounds": {"cpu": "10"}}), true).await;
