@@ -18,7 +18,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// has an authority for the certificates of front proxies, which this server has not.
 const CLIENT_CA: &str = "client-ca-file";
 
-/// What extension API servers read. Its data follows from the server's keys.
+/// Objects that extension API servers read. Their data follows from the server's keys.
 static CONFIG_MAPS: LazyLock<[Value; 1]> = LazyLock::new(|| {
     [json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -37,14 +37,14 @@ fn shared(resource: &GroupResource) -> &'static [Value] {
     }
 }
 
-/// Whether objects of a resource may be shared ones, in a namespace or in all.
+/// Returns true where objects of a resource may be shared ones, in a namespace or in all.
 pub(crate) fn has_shared(resource: &GroupResource, namespace: Option<&NamespaceName>) -> bool {
     shared(resource)
         .iter()
         .any(|value| namespace.is_none_or(|namespace| object::namespace(value) == namespace.as_str()))
 }
 
-/// Whether a key is that of a shared object.
+/// Returns true for the key of a shared object.
 pub(crate) fn is_shared(key: &ObjectKey) -> bool {
     find(key).is_some()
 }

@@ -18,7 +18,7 @@ pub struct References {
 }
 
 impl References {
-    /// What the pod templates of an object name; and what a claim, an Ingress or a ServiceAccount itself does.
+    /// Returns the references of the pod templates of an object, or of a claim, an Ingress or a ServiceAccount itself.
     pub fn of(object: &Value) -> Self {
         let mut found = Self::default();
         if let Some(spec) = object.get("spec") {

@@ -70,7 +70,7 @@ pub(crate) struct Config {
     pub(crate) tls_sans: Vec<String>,
     /// Where kubeconfigs of physical clusters may lead.
     pub(crate) addresses: ClusterAddresses,
-    /// Whether physical clusters may be simulated that are registered in other workspaces than root.
+    /// True where physical clusters may be simulated that are registered in other workspaces than root.
     pub(crate) simulate_for_tenants: bool,
     /// Where admission webhooks may be.
     pub(crate) webhooks: WebhookAddresses,

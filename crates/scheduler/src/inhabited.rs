@@ -17,7 +17,7 @@ use crate::{
     scheduler::{Inner, SchedulerError},
 };
 
-/// Which objects are read.
+/// Selection of the objects that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     /// Placed ones that users made.
@@ -40,15 +40,15 @@ pub(crate) struct Wanted {
 /// Physical clusters of a namespace, and what is named on each.
 #[derive(Default)]
 pub(crate) struct Inhabited {
-    /// Where it has a workload that should be there.
+    /// Physical clusters with a workload that should be there.
     active: Places,
-    /// Where it has a workload, leaving ones included.
+    /// Physical clusters with a workload, leaving ones included.
     pub(crate) anywhere: BTreeSet<Uid>,
-    /// Where each (kind, name) is named.
+    /// Physical clusters on which each (kind, name) is named.
     named: BTreeMap<(String, String), Places>,
-    /// Where a leaving copy names it: it stays there, and does not come for it.
+    /// Physical clusters on which a leaving copy names it: it stays there, and does not come for it.
     lingering: BTreeMap<(String, String), BTreeSet<Uid>>,
-    /// Where a claim is that is filled from the claim of this name.
+    /// Physical clusters of a claim that is filled from the claim of this name.
     sources: BTreeMap<String, Places>,
     /// Workloads whose copies share the replicas.
     pub(crate) divided: Vec<DividedTarget>,
@@ -92,7 +92,7 @@ impl Inhabited {
         needed.keys().all(active) && record.active().all(|c| stays(&c.uid))
     }
 
-    /// Where a follower of this kind and name is needed.
+    /// Returns the physical clusters on which a follower of this kind and name is needed.
     pub(crate) fn needs(&self, role: Role, kind: &str, name: &str, record: &PlacementRecord) -> Places {
         if role == Role::Network {
             return self.active.clone();
@@ -105,7 +105,7 @@ impl Inhabited {
         needed
     }
 
-    /// Where a follower stays although nothing that is to stay needs it: content only where a leaving copy names it.
+    /// Returns the physical clusters on which a follower stays although nothing needs it: content only where a leaving copy names it.
     pub(crate) fn stays_at(&self, role: Role, kind: &str, name: &str) -> BTreeSet<Uid> {
         match role {
             Role::Content => self.lingering.get(&(kind.to_owned(), name.to_owned())).cloned().unwrap_or_default(),

@@ -28,7 +28,7 @@ use crate::{
 
 /// Tasks that work on the queue at once: enough to keep the store's batches filled.
 const WORKERS: usize = 16;
-/// How long the writer of usages waits for more to come: a status is written at most that often.
+/// Pause of the writer of usages, in which more may come: a status is written at most that often.
 const USAGE_STATUS_DELAY: Duration = Duration::from_secs(1);
 /// How long the writers of policy status wait for more to come.
 const POLICY_STATUS_DELAY: Duration = Duration::from_millis(300);

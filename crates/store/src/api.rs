@@ -61,7 +61,7 @@ pub struct Usage {
 /// The limit of a logical cluster with all below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Which one.
+    /// Logical cluster that the limit is for.
     pub cluster: LogicalClusterId,
     /// The logical cluster that it is below; it stays so.
     pub parent: Option<LogicalClusterId>,
@@ -74,25 +74,25 @@ pub struct Account {
 pub enum Excess {
     /// Objects.
     Objects {
-        /// What there is.
+        /// Current number.
         held: u64,
-        /// What there may be.
+        /// Limit.
         most: u64,
     },
     /// Bytes.
     Bytes {
-        /// What there is.
+        /// Current bytes.
         held: u64,
-        /// What there would be.
+        /// Bytes after the write.
         wanted: u64,
-        /// What there may be.
+        /// Limit.
         most: u64,
     },
     /// Bytes of a disk that is nearly full: what is left is for those who store less.
     Share {
-        /// What there is.
+        /// Current bytes.
         held: u64,
-        /// What all store together.
+        /// Sum of all logical clusters.
         all: u64,
     },
 }
@@ -394,7 +394,7 @@ pub enum StoreError {
     /// A logical cluster would store more than it may; nothing was written.
     #[error("logical cluster {cluster} would store more than it may: {excess:?}")]
     OverLimit {
-        /// Which one.
+        /// Logical cluster at its limit.
         cluster: LogicalClusterId,
         /// Of what.
         excess: Excess,
@@ -490,10 +490,10 @@ pub trait Store: Send + Sync {
         after: Option<ResourceVersion>,
     ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>>;
 
-    /// What a logical cluster stores now, with all below it; `None` where nothing was counted.
+    /// Returns what a logical cluster stores now, with all below it; `None` where nothing was counted.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Counts that cannot be read.
     fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<Usage>, StoreError>> {
         let _ = cluster;
         Box::pin(std::future::ready(Ok(None)))

@@ -106,7 +106,7 @@ pub(crate) struct Plan<'a> {
     /// Bytes of all values that were put.
     bytes: u64,
     pub(super) accounts: BatchAccounts,
-    /// What is left of the disk is for those who store little.
+    /// True when the rest of the disk is reserved for logical clusters that store little.
     pub(crate) is_tight: bool,
 }
 
@@ -136,12 +136,12 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Whether it is marked for deletion.
+    /// Returns true for an object that is marked for deletion.
     pub(crate) fn is_deleting(&self) -> bool {
         matches!(&self.content, Some(Content::Whole(state)) if state.header().is_deleting)
     }
 
-    /// What is stored of it; and whether something was that is lost.
+    /// Returns what is stored of it, and whether something stored is lost.
     pub(crate) fn stored(&self) -> (Usage, bool) {
         match &self.content {
             None => (Usage::default(), false),

@@ -20,7 +20,7 @@ const DOMAIN: &str = "namespace.portolan.dev";
 /// Names and labels that the namespaces of a control plane have on a physical cluster.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceNaming {
-    /// How names are made.
+    /// Rules by which names are made.
     pub mapping: NamespaceMapping,
     /// Name of the control plane, if it has one.
     pub plane: Option<String>,

@@ -171,7 +171,7 @@ pub struct Debt {
     pub uid: Uid,
     /// Epoch of the copy.
     pub epoch: u64,
-    /// What its controllers made of it stays.
+    /// True when the objects that its controllers made of it stay.
     pub is_orphan: bool,
 }
 

@@ -25,7 +25,7 @@ const MAX_CHANGED_BYTES: usize = 3 * 1024 * 1024;
 /// is read as what it says that it is.
 ///
 /// # Errors
-/// When it cannot be read, converted, or be an object of the request, and 413 when it has grown beyond 3 MiB.
+/// An object that cannot be read, converted, or be an object of the request; 413 when it has grown beyond 3 MiB.
 pub(super) async fn reread(
     api: &ApiServer,
     request: &Request<'_>,

@@ -192,7 +192,7 @@ impl ServiceAccountTokens {
     /// Makes tokens with the key that signs, and accepts those of all keys.
     ///
     /// # Errors
-    /// When a key is none.
+    /// An error for a key that is none.
     pub fn new(keys: &TokenKeys<'_>, issuer: String, store: DynStore, seams: Seams) -> Result<Self, ConfigError> {
         let key_pem = keys.signing;
         let crypto = |error: &dyn std::fmt::Display| ConfigError::Crypto(error.to_string());

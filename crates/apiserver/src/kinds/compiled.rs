@@ -162,7 +162,7 @@ impl Compiled {
         }
     }
 
-    /// Whether nodes are computed, and none is stored.
+    /// Returns true where nodes are computed, and none is stored.
     pub(super) fn computes_nodes(&self) -> bool {
         self.computes_nodes
     }

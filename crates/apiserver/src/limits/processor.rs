@@ -196,7 +196,7 @@ struct Inner {
     slice: Mutex<Option<(Flow, Instant)>>,
     /// The connection that a request has come over, whose bytes are sent for it.
     connection: Option<TaskFlow>,
-    /// Whether the flow stays, also while requests of others are worked on.
+    /// True for a flow that stays, also while requests of others are worked on.
     is_fixed: bool,
 }
 

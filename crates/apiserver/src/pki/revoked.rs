@@ -117,7 +117,7 @@ impl RevokedCertificates {
     /// Reads the file, which may be missing.
     ///
     /// # Errors
-    /// When it cannot be read, or a line of it is wrong: then a certificate that was to be denied would be accepted.
+    /// A file that cannot be read, or a line of it that is wrong: otherwise a certificate that was to be denied would be accepted.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, ConfigError> {
         let (stamp, list) = path.as_deref().map_or(Ok(Default::default()), read)?;
         let read = Mutex::new(LastRead { stamp, failure: None });

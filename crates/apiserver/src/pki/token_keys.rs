@@ -24,7 +24,7 @@ pub type TokenVerificationKey = [u8; POINT];
 /// Reads the private key that signs tokens, as PKCS#8 PEM.
 ///
 /// # Errors
-/// When others can read the file, or it holds no ECDSA P-256 key.
+/// A file that others can read, or that holds no ECDSA P-256 key.
 pub(super) fn signing_key(path: &Path) -> Result<String, ConfigError> {
     check_private_file(path)?;
     let key = P256Key::from_pem(&read_text(path)?);
@@ -34,7 +34,7 @@ pub(super) fn signing_key(path: &Path) -> Result<String, ConfigError> {
 /// Reads the keys that verify tokens: public ones, or a private one of which the public part is taken.
 ///
 /// # Errors
-/// When the file holds no ECDSA P-256 key, or another one beside.
+/// A file that holds no ECDSA P-256 key, or another one beside.
 pub(super) fn verification_keys(path: &Path) -> Result<Vec<TokenVerificationKey>, ConfigError> {
     let text = read_text(path)?;
     if let Some(key) = P256Key::from_pem(&text) {

@@ -84,7 +84,7 @@ impl Reach {
     /// Returns the view that `target` is in a logical cluster; `None` for a resource that is shown as it is stored.
     ///
     /// # Errors
-    /// When rights cannot be read.
+    /// Rights that cannot be read.
     pub(crate) async fn of(api: &ApiServer, cluster: &LogicalCluster, target: &Target) -> Result<Option<Self>, Status> {
         let view = match (&*target.kind.gvk.group, &*target.kind.resource) {
             ("", "nodes") if api.config.computes_nodes => View::Nodes,
@@ -102,7 +102,7 @@ impl Reach {
     /// The objects at a state, or at the latest one, by name; and which state that is.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Failures of the store.
     pub(crate) async fn list(
         &self,
         api: &ApiServer,
@@ -132,7 +132,7 @@ impl Reach {
     /// The object of a name.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Failures of the store.
     pub(crate) async fn get(&self, api: &ApiServer, name: &ObjectKey) -> Result<Option<StoredObject>, Status> {
         for Ancestor { cluster, .. } in &self.lineage {
             let key = ObjectKey::cluster_scoped(cluster.id, physical_clusters(), name.name.clone());

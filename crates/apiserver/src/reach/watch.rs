@@ -25,7 +25,7 @@ impl ReachEvents {
     /// Starts over the events of physical clusters in all logical clusters.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Failures of the store.
     pub(crate) async fn open(events: Box<dyn EventStream>, reach: Reach, store: DynStore) -> Result<Self, StoreError> {
         let mut homes = HashMap::<ObjectName, BTreeSet<usize>>::new();
         for ancestor in &reach.lineage {

@@ -1,4 +1,4 @@
-//! What a workspace may store, with all workspaces below it.
+//! Limits of what a workspace stores, with all workspaces below it.
 
 use serde_json::{Value, json};
 

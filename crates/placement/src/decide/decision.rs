@@ -31,7 +31,7 @@ pub struct Rejected {
     pub reason: Reason,
 }
 
-/// How a decision came out.
+/// Outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All that was wanted.
@@ -58,7 +58,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether two sentences differ in no more than how much of a quota was in use at that moment.
+    /// Returns true for sentences that differ only in how much of a quota was in use at that moment.
     pub fn says_the_same(one: &str, other: &str) -> bool {
         fn head(text: &str) -> &str {
             text.split_once(", used: ").map_or(text, |(head, _)| head)
@@ -67,7 +67,7 @@ impl Refusal {
     }
 }
 
-/// Where an object should be.
+/// Decision about the physical clusters of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Sorted by name.
@@ -76,7 +76,7 @@ pub struct Decision {
     pub rejected: Vec<Rejected>,
     /// The policy that decided; `None` is the namespace's default decision.
     pub policy: Option<PolicyRef>,
-    /// How it came out.
+    /// Outcome of the decision.
     pub outcome: Outcome,
     /// Copies that stay although their physical cluster is refused, and what of the policy has no effect, in sentences.
     pub held: Vec<String>,
@@ -101,7 +101,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether it should have no copy anywhere.
+    /// Returns true for an object that should have no copy anywhere.
     pub fn is_to_end(&self) -> bool {
         matches!(self.outcome, Outcome::Stopped | Outcome::Finished)
     }
@@ -112,7 +112,7 @@ impl Decision {
         Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: Outcome::Refused(refusal), ..self }
     }
 
-    /// How many physical clusters were left out, by reason.
+    /// Counts the physical clusters that were left out, by reason.
     pub fn counts(&self) -> BTreeMap<Reason, u32> {
         let mut counts = BTreeMap::new();
         self.rejected.iter().for_each(|r| *counts.entry(r.reason).or_insert(0) += 1);

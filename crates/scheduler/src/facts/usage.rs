@@ -75,7 +75,7 @@ impl Usage {
         sum
     }
 
-    /// What is taken of a physical cluster, decisions under way included.
+    /// Returns what is taken of a physical cluster, decisions under way included.
     pub(crate) fn of(&self, uid: &Uid) -> Resources {
         let mut sum = self.placed_on(uid);
         let reserved = self.reserved.values().flatten().filter(|(of, _)| of == uid);

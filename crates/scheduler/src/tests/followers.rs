@@ -6,7 +6,7 @@ fn pod_naming(map: &str) -> Value {
     json!({"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": map}}]}]})
 }
 
-/// What a physical cluster shows of a template that it keeps.
+/// Objects that a physical cluster shows of a template that it keeps.
 fn shown_from(physical: &str, mut object: Value) -> Value {
     let uid = format!("physicalclusters-{physical}").parse().unwrap();
     let copy = portolan_types::placement::PlacedCopy {

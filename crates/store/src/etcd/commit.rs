@@ -263,7 +263,7 @@ impl<'a> Attempt<'a> {
         if writes.any(|(write, before)| is_bounded(write, is_deleting(before))) { &self.accounts } else { &[] }
     }
 
-    /// How the writes change what logical clusters store.
+    /// Computes how the writes change what logical clusters store.
     fn changes(&self, seen: &Seen) -> impl Iterator<Item = (LogicalClusterId, Change)> {
         self.writes.iter().zip(&seen.keys).map(|(write, kv)| {
             let before = kv.as_ref().map(|kv| kv.value.len());

@@ -1,4 +1,4 @@
-//! What logical clusters store is counted, and held to their limits.
+//! Accounts of what logical clusters store, and their limits.
 
 use portolan_store::{Account, Committed, Excess, Expect, StoreError, Transaction, Usage};
 use portolan_types::{LogicalClusterId, ObjectKey, Record};

@@ -16,7 +16,7 @@ impl AcceptedAudiences {
     /// Asks the API server for a token without an audience, which it fills in with all that it accepts. The token is dropped.
     ///
     /// # Errors
-    /// When no answer comes. A refusal makes them unknown.
+    /// Requests without an answer. A refusal makes the audiences unknown.
     pub(crate) async fn read(api: &Api, host: Option<&str>) -> Result<Self, DownstreamError> {
         let request = json!({
             "apiVersion": "authentication.k8s.io/v1",

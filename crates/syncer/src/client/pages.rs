@@ -64,7 +64,7 @@ impl Api {
         Ok(page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Whether there is any object under `path`, whatever its labels, that `counts`.
+    /// Returns true if there is any object under `path`, whatever its labels, that `counts`.
     pub(crate) async fn any(&self, path: &str, counts: impl Fn(&Value) -> bool) -> Result<bool, DownstreamError> {
         let mut is_found = false;
         self.pages(path, "", |objects| {

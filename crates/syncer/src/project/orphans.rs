@@ -1,4 +1,4 @@
-//! What is left of an object that was deleted without what its controllers made.
+//! Rest of an object that was deleted without what its controllers made.
 
 use portolan_types::{annotations, object, placement::PlacementRecord};
 use serde_json::Value;

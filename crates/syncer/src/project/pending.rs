@@ -17,7 +17,7 @@ const REQUESTS: &str = "requests";
 /// Key by which it is known that what was shown was noted.
 const KNOWN: &str = ".";
 
-/// What a claim asks for.
+/// Returns the requests of a claim.
 fn requests(object: &Value) -> Option<&Value> {
     object.pointer("/spec/resources/requests").filter(|_| is_claim(object))
 }

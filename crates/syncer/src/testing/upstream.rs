@@ -160,7 +160,7 @@ impl MemoryUpstream {
         self.inner().is_full = is_full;
     }
 
-    /// What is shown of this resource is not taken from now on.
+    /// Refuses from now on what is shown of this resource.
     pub fn refuse_projections_of(&self, resource: &'static str) {
         self.inner().refused = Some(resource);
     }

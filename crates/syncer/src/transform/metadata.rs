@@ -49,7 +49,7 @@ pub(super) fn copy_of(upstream: &UpstreamObject, namespace: Option<&str>, identi
     Value::Object(metadata)
 }
 
-/// Whether an annotation never goes downstream, besides Portolan's own.
+/// Returns true for an annotation that never goes downstream, besides Portolan's own.
 pub(crate) fn is_left_out(key: &str) -> bool {
     NOT_COPIED.contains(&key) || is_snippet(key)
 }

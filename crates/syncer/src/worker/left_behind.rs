@@ -1,4 +1,4 @@
-//! What registrations of this physical cluster have left that are gone: a `PhysicalCluster` that was removed by force, and came back
+//! Copies left by registrations of this physical cluster that are gone: a `PhysicalCluster` that was removed by force, and came back
 //! under a new one. Its copies may still run, while upstream runs them elsewhere. So they are counted, and taken over or deleted once
 //! somebody orders it: nothing of it happens by itself.
 

@@ -9,7 +9,7 @@ use crate::{project, rules::Refusal};
 /// Most claims that are named.
 const MAX_NAMED: usize = 5;
 
-/// Whether a StatefulSet gives this name to a claim: `<template>-<set>-<ordinal>`.
+/// Returns true if a StatefulSet gives this name to a claim: `<template>-<set>-<ordinal>`.
 fn is_claim_of(set: &Value, name: &str) -> bool {
     let templates = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
     templates.into_iter().flatten().any(|template| {

@@ -1,4 +1,4 @@
-//! What stands on the physical cluster, as its watches tell, within a bound.
+//! Mirror of the physical cluster, as its watches show it, within a bound.
 
 use std::{
     collections::HashMap,
@@ -48,7 +48,7 @@ pub(crate) struct Observed {
     pub(crate) is_owned_by_create: bool,
     /// Bytes of memory that it takes, estimated.
     weight: u64,
-    /// What counts towards the share of a logical cluster, when it is a copy.
+    /// Weight that counts towards the share of a logical cluster, when it is a copy.
     demand: Option<CopyDemand>,
 }
 

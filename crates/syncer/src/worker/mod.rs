@@ -246,7 +246,7 @@ enum Work {
     Debt(Box<Debt>),
     /// All of those, to be read.
     Debts,
-    /// What registrations that are gone have left downstream.
+    /// Copies left downstream by registrations that are gone.
     LeftBehind,
 }
 

@@ -52,7 +52,7 @@ mod tests {
         json!([{"apiVersion": "apps/v1", "kind": kind, "name": object::name(owner), "uid": object::meta_text(owner, "uid"), "controller": true}])
     }
 
-    /// What a Deployment controller makes of the copy.
+    /// Makes the objects that a Deployment controller makes of the copy.
     fn run(cluster: &FakeCluster) -> (Value, Value) {
         let copy = cluster.all("deployments").remove(0);
         let mut labels = copy["spec"]["template"]["metadata"]["labels"].clone();

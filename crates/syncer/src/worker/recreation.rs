@@ -29,7 +29,7 @@ impl Recreation {
         Self { last: now, in_a_row: in_a_row.saturating_add(1) }
     }
 
-    /// How long the next copy waits.
+    /// Pause before the next copy.
     fn wait(self, now: Instant) -> Option<Duration> {
         let doubled = self.in_a_row.checked_sub(FREE)?.min(16);
         let wait = FIRST_WAIT.saturating_mul(1 << doubled).min(LONGEST_WAIT);
@@ -69,7 +69,7 @@ impl Worker {
         self.state().repairs.note(work, wanted, Instant::now());
     }
 
-    /// How long the copy of an object waits to be made again.
+    /// Returns how long the copy of an object waits to be made again.
     pub(super) fn recreation_wait(&self, key: &ObjectKey) -> Option<Duration> {
         let mut recreation = None;
         self.state().known_trouble(key, |trouble| recreation = trouble.recreation);

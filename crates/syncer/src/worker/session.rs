@@ -270,7 +270,7 @@ impl Worker {
         self.enqueue_everything();
     }
 
-    /// Whether the last session ended because the physical cluster has more than is held of it.
+    /// Returns true if the last session ended because the physical cluster has more than is held of it.
     fn is_limit_exceeded(&self) -> bool {
         self.state().is_limit_exceeded
     }

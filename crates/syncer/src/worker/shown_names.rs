@@ -99,7 +99,7 @@ impl Worker {
         })
     }
 
-    /// Whether a pod beside it mounts a claim.
+    /// Returns true if a pod beside it mounts a claim.
     pub(super) fn is_used_by_pod(&self, session: &Session, claim: &Place) -> bool {
         let pods = session.mirror.all(&GroupResource::new("", "pods"), claim.namespace());
         pods.iter().any(|pod| claims_of_pod(&pod.object).any(|name| name == claim.name))

@@ -27,7 +27,7 @@ pub(super) struct State {
     pub(super) known: HashMap<ObjectKey, Uid>,
     /// Fingerprint of the last report about an object.
     pub(super) reported: HashMap<ObjectKey, String>,
-    /// How often objects were written about lately.
+    /// Rates of the writes about objects lately.
     pub(super) write_rates: WriteRates,
     /// Repairs of what others have changed downstream.
     pub(super) repairs: Repairs,
@@ -46,7 +46,7 @@ pub(super) struct State {
     pub(super) namespace_conflicts: BTreeMap<String, String>,
     /// Namespaces downstream with copies of registrations that are gone, and the uids of those.
     pub(super) left_behind: BTreeMap<String, Uid>,
-    /// What was ordered about them, until it is done.
+    /// Orders about them, until they are carried out.
     pub(super) left_behind_order: Option<super::LeftBehindOrder>,
     /// Whether other physical clusters are registered, and when that was asked.
     pub(super) registrations: HashMap<Uid, (bool, Instant)>,
@@ -74,7 +74,7 @@ pub(super) struct Trouble {
     pub(super) is_held: bool,
     /// Since when what it should be has not been let in.
     pub(super) waits_since: Option<Instant>,
-    /// How often it was made again after it had gone.
+    /// Number of times it was made again after it had gone.
     pub(super) recreation: Option<Recreation>,
     /// When it named a newer syncer, or a later stay, than there is.
     pub(super) forged_at: Option<Instant>,

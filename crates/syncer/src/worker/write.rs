@@ -17,7 +17,7 @@ use crate::{
     transform::list_replacement,
 };
 
-/// When to look again at claims in the way of a StatefulSet.
+/// Interval at which claims in the way of a StatefulSet are looked at again.
 const LEFT_CLAIMS_CHECK: Duration = Duration::from_secs(30);
 /// When to look at a deleted copy again, should its tombstone not come.
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(10);

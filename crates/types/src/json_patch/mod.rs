@@ -2,7 +2,7 @@
 //!
 //! Every patch is applied here, whether a client sends it, a webhook or policy answers it, or a placement policy stores it.
 //!
-//! Where it differs from RFC 6902: an operation without a value has `null`, which is the same as nothing; a replacement may
+//! Differences from RFC 6902: an operation without a value has `null`, which is the same as nothing; a replacement may
 //! replace nothing in an object; indices below zero count from the end.
 
 mod operation;
@@ -25,7 +25,7 @@ pub const MAX_MOVED_ELEMENTS: usize = 100_000_000;
 /// the server adds.
 pub const MAX_DEPTH: usize = 120;
 
-/// How often the real depth of a document is looked up within one budget, because operations might have made it too deep.
+/// Number of times that the real depth of a document is looked up within one budget, because operations might have made it too deep.
 const MAX_MEASURED: usize = 64;
 
 /// Reason that the operations of a patch do not apply to a document, in the words of kube-apiserver's library.

@@ -108,7 +108,7 @@ impl Stage {
     /// Stops the worker, and starts that of another registration of the same physical cluster, of which upstream knows nothing yet.
     ///
     /// # Errors
-    /// When the number makes no uid.
+    /// A number that makes no uid.
     pub async fn registered_anew(self, number: u64) -> Result<Self, String> {
         self.handle.stop().await;
         let uid: Uid = format!("physical-{number}").parse().map_err(|error| format!("{error}"))?;

@@ -90,7 +90,7 @@ fn restore(selector: &mut Value) {
 struct Translation<'a> {
     naming: &'a NamespaceNaming,
     cluster: LogicalClusterId,
-    /// What a field of the kind means is not known beforehand.
+    /// True for a kind whose fields have no meaning that is known beforehand.
     is_custom: bool,
 }
 
