@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes the files of a release in target/release-files: the static binary, the Debian package, the charts, and their checksums.
+# Needs the target x86_64-unknown-linux-musl, musl-gcc, cargo-deb, and Helm for the charts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=x86_64-unknown-linux-musl
+out=target/release-files
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+rm -rf "$out"
+mkdir -p "$out"
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+cargo build --locked --release --package portolan --target "$target"
+install -m 755 "target/$target/release/portolan" "$out/portolan-$version-linux-amd64"
+cargo deb --package portolan --output "$out/"
+if command -v helm > /dev/null; then
+  for chart in manifests/charts/*/; do helm package --version "$version" --app-version "$version" --destination "$out" "$chart"; done
+else
+  echo "helm is missing: the charts are not packaged" >&2
+fi
+(cd "$out" && sha256sum -- * > SHA256SUMS)
+cat "$out/SHA256SUMS"
