@@ -1,4 +1,5 @@
-//! Generates the messages of etcd from `proto/etcd.proto`, without protoc, and compiles what makes sled's syncs real ones.
+//! Generates the messages of etcd from `proto/etcd.proto` without protoc, and compiles the replacement of sled's sync
+//! call.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = protox::compile([&file], [folder])?;
     prost_build::Config::new().bytes(["."]).compile_fds(files)?;
     if std::env::var("CARGO_CFG_TARGET_OS")? == "linux" {
-        let source = "src/kv/sled/sync.c";
+        let source = "src/engine/sled/sync.c";
         println!("cargo:rerun-if-changed={source}");
         // Whole, since nothing in this crate asks for it.
         cc::Build::new()

@@ -1,5 +1,5 @@
-//! What admission adds to a write, and what a flood in one tenant takes from another, without sockets. What counts are the ratios.
-//! Run with `cargo bench -p portolan-apiserver --bench admission`.
+//! Cost of admission for a write, and effect of the flood of one tenant on another, without sockets. Only the ratios
+//! matter. Run with `cargo bench -p portolan-apiserver --bench admission`.
 
 use std::sync::{
     Arc,
@@ -25,7 +25,7 @@ fn main() {
     divan::main();
 }
 
-/// What a namespace has configured.
+/// Admission configuration of a namespace.
 #[derive(Clone, Copy, Debug)]
 enum With {
     Nothing,

@@ -1,4 +1,4 @@
-//! What requests cost the server, without sockets. Run with `cargo bench -p portolan-apiserver`.
+//! Cost of requests, without sockets. Run with `cargo bench -p portolan-apiserver`.
 
 use bytes::Bytes;
 use divan::Bencher;

@@ -1,4 +1,4 @@
-//! Serves a memory store over TLS, for trying clients out: `cargo run -p portolan-apiserver --example serve -- DIR PORT`.
+//! Server of a memory store over TLS, to try clients: `cargo run -p portolan-apiserver --example serve -- DIR PORT`.
 
 use std::{error::Error, net::SocketAddr, path::PathBuf};
 

@@ -1,12 +1,12 @@
-//! The one place where a store failure becomes an answer to a client.
+//! Mapping of store errors to responses.
 
-use portolan_store::{Damage, Damaged, StoreError};
+use portolan_store::{Damage, DamagedObject, StoreError};
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, Reason, ResourceVersion, Status, StatusCause};
 
-/// Damaged objects that are named at once; upstream's bound.
+/// Most damaged objects that one response names, as in kube-apiserver.
 const MAX_UNREADABLE: usize = 100;
 
-/// The answer for a failure of the store.
+/// Maps a store error to its response.
 pub(crate) fn status_for(error: &StoreError) -> Status {
     match error {
         StoreError::NotFound { key } => Status::not_found(&key.resource, &key.name),
@@ -19,7 +19,7 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
         }
         StoreError::Overloaded => Status::too_many_requests("the server is overloaded, please try again later", 1),
         StoreError::ClusterGone { .. } => Status::no_such_path(),
-        // Whoever knows paths tells more.
+        // Callers that know paths return more detail.
         StoreError::OverLimit { .. } => Status::new(Reason::Forbidden, "the workspace would store more than it may"),
         StoreError::Unknown => Status::new(
             Reason::Timeout,
@@ -27,13 +27,13 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
         ),
         StoreError::Full(shortage) => {
             let full = Status::new(Reason::ServiceUnavailable, error.to_string());
-            // Where somebody must make room first, clients would wait and try again for nothing.
+            // Without `Retry-After` if somebody must free space first.
             if shortage.is_over() { full.retry_after(1) } else { full }
         }
-        // Whoever keeps the store tells the log why, once.
+        // The store has logged the reason.
         StoreError::Unreachable { why } => {
             tracing::debug!(%why, "the storage cannot be reached");
-            // Without Retry-After: the store has waited for it already, and clients would wait ten times as long.
+            // Without `Retry-After`: the store has retried already, and clients would wait ten times as long.
             Status::new(Reason::ServiceUnavailable, "the storage cannot be reached at present")
         }
         StoreError::Damaged { key, why } => corrupt(key, *why),
@@ -45,17 +45,17 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
     }
 }
 
-/// The answer when an object is there and cannot be read. Said of it is only what its logical cluster knows.
+/// Returns the response for an object that cannot be read. It contains only facts of its logical cluster.
 pub(crate) fn corrupt(key: &ObjectKey, why: Damage) -> Status {
-    Status::internal(format!("corrupt object, {}: {why}", called(key)))
+    Status::internal(format!("corrupt object, {}: {why}", printed_key(key)))
 }
 
-/// The answer when objects that a list would have cannot be read (upstream's `aggregatedStorageError`).
-pub(crate) fn unreadable(resource: &GroupResource, damaged: &[Damaged]) -> Status {
-    let cause = |found: &Damaged| StatusCause {
+/// Returns the response for a list with unreadable objects (kube-apiserver's `aggregatedStorageError`).
+pub(crate) fn unreadable(resource: &GroupResource, damaged: &[DamagedObject]) -> Status {
+    let cause = |found: &DamagedObject| StatusCause {
         reason: "UnexpectedServerResponse".into(),
-        message: format!("corrupt object, {}: {}", called(&found.key), found.why),
-        field: called(&found.key),
+        message: format!("corrupt object, {}: {}", printed_key(&found.key), found.why),
+        field: printed_key(&found.key),
     };
     let mut causes: Vec<_> = damaged.iter().take(MAX_UNREADABLE).map(cause).collect();
     if damaged.len() > MAX_UNREADABLE {
@@ -67,24 +67,25 @@ pub(crate) fn unreadable(resource: &GroupResource, damaged: &[Damaged]) -> Statu
     causes.into_iter().fold(status.about(resource, "list"), Status::with_cause)
 }
 
-/// What ends a watch of a damaged object that was deleted: nobody can show what it was (upstream's `parseError`).
-pub(crate) fn deleted_unread(key: &ObjectKey, why: Damage) -> Status {
-    let message = format!("saw a DELETED event, but object data is corrupt - {}: {why}", called(key));
+/// Returns the error that ends a watch when a damaged object is deleted, whose last state is unknown (kube-apiserver's
+/// `parseError`).
+pub(crate) fn deleted_unreadable(key: &ObjectKey, why: Damage) -> Status {
+    let message = format!("saw a DELETED event, but object data is corrupt - {}: {why}", printed_key(key));
     Status::new(Reason::StorageReadError, message)
 }
 
-fn called(key: &ObjectKey) -> String {
+fn printed_key(key: &ObjectKey) -> String {
     let namespace = key.namespace().map_or_else(String::new, |namespace| format!("{namespace}/"));
     format!("{}/{namespace}{}", key.resource, key.name)
 }
 
-/// The answer when a stored object cannot be read.
+/// Logs a damaged object and returns its response.
 pub(crate) fn damaged(key: &ObjectKey, error: &serde_json::Error) -> Status {
     log(key, error);
     corrupt(key, Damage::Body)
 }
 
-/// Tells the log of an object whose bytes are what was written, and cannot be used: as the store tells of those that are not.
+/// Logs an object whose stored bytes are intact but cannot be decoded. The store logs all other damage.
 pub(crate) fn log(key: &ObjectKey, why: &dyn std::fmt::Display) {
     tracing::error!(
         cluster = %key.cluster,
@@ -96,12 +97,12 @@ pub(crate) fn log(key: &ObjectKey, why: &dyn std::fmt::Display) {
     );
 }
 
-/// 410 of a watch or of a list at a revision.
+/// Returns the 410 of a watch or list at a compacted revision.
 fn too_old(asked: ResourceVersion, oldest: ResourceVersion) -> Status {
     Status::expired(format!("too old resource version: {asked} ({oldest})"))
 }
 
-/// 504 with the cause that informers look for.
+/// Returns the 504 with the cause that informers check.
 fn too_large(asked: ResourceVersion, current: ResourceVersion) -> Status {
     let message = format!("Too large resource version: {asked}, current: {current}");
     let cause = StatusCause {

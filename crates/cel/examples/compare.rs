@@ -1,9 +1,10 @@
-//! Compares this crate with Kubernetes' own CEL: reads what `e2e/celcases` printed and tells where the two differ.
+//! Compares this crate with Kubernetes' own CEL: reads what `e2e/codegen/celcases` printed and tells where the two
+//! differ.
 //!
 //! `cargo run -p portolan-cel --example compare -- cases.jsonl`; ends with 1 where anything differs.
 
-use portolan_cel::rules::{Validator, compile};
-use portolan_cel::{DeclaredType, Schema};
+use portolan_cel::rules::{RuleValidator, compile};
+use portolan_cel::{DeclaredType, RuleSchema};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
@@ -57,8 +58,8 @@ fn main() -> ExitCode {
         "{cases} schemas, {rules} rules: {verdicts} verdicts differ, {texts} error texts, {costs} estimates; \
          {objects} objects: {errors} verdicts differ, {spent} costs"
     );
-    // The grammar's own report is ANTLR's, and its words are not compared. A run over a map costs what its order makes it
-    // cost, and upstream's has none: a few of those may differ.
+    // The grammar's own report is ANTLR's, and its words are not compared. A run over a map costs what its order makes
+    // it cost, and upstream's has none: a few of those may differ.
     if cases > 0 && verdicts + texts + costs + errors == 0 && spent * 100 <= objects {
         ExitCode::SUCCESS
     } else {
@@ -77,7 +78,7 @@ fn compare(case: &Json, counts: &mut Counts) {
         counts.rules += 1;
         compare_rule(name, &case["schema"], rule, counts);
     }
-    let Some(validator) = Validator::new(&Schema::from_json(&case["schema"])) else { return };
+    let Some(validator) = RuleValidator::new(&RuleSchema::from_json(&case["schema"])) else { return };
     for (index, object) in case["objects"].as_array().into_iter().flatten().enumerate() {
         counts.objects += 1;
         compare_object(&format!("{name} on object {index}"), &validator, object, counts);
@@ -87,7 +88,7 @@ fn compare(case: &Json, counts: &mut Counts) {
 fn compare_rule(name: &str, schema: &Json, expected: &Json, counts: &mut Counts) {
     let path = text(expected, "path");
     let node = schema.pointer(path).unwrap_or(&Json::Null);
-    let node = Schema::from_json(node);
+    let node = RuleSchema::from_json(node);
     let index = usize::try_from(expected["index"].as_u64().unwrap_or_default()).unwrap_or_default();
     let Some(declared) = DeclaredType::of(&node, path.is_empty() || node.embedded) else {
         counts.verdicts += 1;
@@ -97,7 +98,7 @@ fn compare_rule(name: &str, schema: &Json, expected: &Json, counts: &mut Counts)
     let Some(found) = compiled.get(index) else { return };
     let rule = &node.rules[index].rule;
     let what = format!("{path}[{index}] {rule}");
-    let problem = |problem: &Option<portolan_cel::rules::Problem>| {
+    let problem = |problem: &Option<portolan_cel::rules::RuleProblem>| {
         problem.as_ref().map_or_else(String::new, |problem| problem.0.clone())
     };
     for (expected, found) in [
@@ -136,7 +137,7 @@ fn without_names(text: &str) -> String {
     plain + rest
 }
 
-fn compare_object(name: &str, validator: &Validator, object: &Json, counts: &mut Counts) {
+fn compare_object(name: &str, validator: &RuleValidator, object: &Json, counts: &mut Counts) {
     let old = object.get("old").filter(|old| !old.is_null());
     let verdict = validator.validate(&object["new"], old);
     let mut found: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();

@@ -1,12 +1,13 @@
-//! Room for deep expressions: cel-go allows trees that are deeper than the stack of a server's thread, above all unoptimized.
+//! Stack for deep expressions. cel-go accepts trees that are deeper than a server thread's stack, mainly without
+//! optimization.
 
-/// Levels of a tree that any thread has room for.
+/// Depth of a tree that fits the stack of any thread.
 pub(crate) const SHALLOW: usize = 40;
-/// What the deepest tree takes, with room to spare.
+/// Stack for the deepest tree, with a margin.
 const STACK: usize = 64 << 20;
 
-/// Runs on a thread of its own with a large stack where `deep`, and right here otherwise. A server's threads are not many, and few
-/// expressions are deep; memory that is not touched is not used.
+/// Runs on a new thread with a large stack if `deep`, and on the caller's thread otherwise. Few expressions are deep,
+/// and memory that is not touched is not used.
 pub(crate) fn run<T: Send>(deep: bool, work: impl FnOnce() -> T + Send) -> Result<T, &'static str> {
     if !deep {
         return Ok(work());
@@ -17,7 +18,7 @@ pub(crate) fn run<T: Send>(deep: bool, work: impl FnOnce() -> T + Send) -> Resul
     })
 }
 
-/// Whether a text may be of a deep tree: by its brackets and operators, of which each may be a level.
+/// Returns true if a text may be a deep tree: each of its brackets and operators may be a level.
 pub(crate) fn may_be_deep(text: &str) -> bool {
     text.bytes().filter(|byte| b"([{.+-*/%?<>=!".contains(byte)).count() > SHALLOW
 }

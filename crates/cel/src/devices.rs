@@ -2,37 +2,37 @@
 
 use crate::check::Environment;
 use crate::expression::Expression;
-use crate::types::Type;
+use crate::types::CelType;
 use std::sync::{Arc, LazyLock};
 
 const DEVICE: &str = "kubernetes.DRADevice";
 
 /// `device`: its driver, and its attributes and capacities by domain and name.
 static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
-    let by_name = |value: Type| Type::map(Type::String, Type::map(Type::String, value));
-    let fields: [(&str, Type); 4] = [
-        ("allowMultipleAllocations", Type::Bool),
-        ("attributes", by_name(Type::Any)),
-        ("capacity", by_name(Type::Struct("kubernetes.Quantity".into()))),
-        ("driver", Type::String),
+    let by_name = |value: CelType| CelType::map(CelType::String, CelType::map(CelType::String, value));
+    let fields: [(&str, CelType); 4] = [
+        ("allowMultipleAllocations", CelType::Bool),
+        ("attributes", by_name(CelType::Any)),
+        ("capacity", by_name(CelType::Struct("kubernetes.Quantity".into()))),
+        ("driver", CelType::String),
     ];
     let mut environment = Environment::default();
     let fields = fields.into_iter().map(|(name, one)| (Arc::from(name), one));
     environment.objects.insert(DEVICE.into(), fields.collect());
-    environment.variables.insert("device".into(), Type::Struct(DEVICE.into()));
+    environment.variables.insert("device".into(), CelType::Struct(DEVICE.into()));
     environment
 });
 
-/// Compiles an expression that says of a device whether it is wanted: a truth, or an attribute of a type that is known at run
-/// time only.
+/// Compiles an expression that selects devices: its value is a boolean, or an attribute whose type is only known at run
+/// time.
 ///
 /// # Errors
-/// What is wrong with it, in upstream's words.
+/// The error in kube-apiserver's words.
 pub fn device_selector(text: &str) -> Result<Expression, String> {
     let expression =
         Expression::compile(text, &ENVIRONMENT).map_err(|problems| format!("compilation failed: {problems}"))?;
     match expression.output() {
-        Type::Bool | Type::Any => Ok(expression),
+        CelType::Bool | CelType::Any => Ok(expression),
         other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
     }
 }

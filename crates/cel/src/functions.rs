@@ -1,21 +1,21 @@
-//! The functions an expression can call: those of Kubernetes 1.36's environment, from a table that `e2e/celtable` prints.
+//! Functions of Kubernetes 1.36's environment, from a table that `e2e/codegen/celtable` prints.
 
-use crate::types::Type;
+use crate::types::CelType;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// One way to call a function.
+/// Overload of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    /// Names the overload, as in cel-go; costs are told by it.
+    /// Id of the overload, as in cel-go; costs depend on it.
     pub(crate) id: &'static str,
-    /// Called on a target, which is the first of `args`.
+    /// True for a method: its target is the first of `args`.
     pub(crate) member: bool,
-    pub(crate) result: Type,
-    pub(crate) args: Vec<Type>,
+    pub(crate) result: CelType,
+    pub(crate) args: Vec<CelType>,
 }
 
-/// What only mutating policies can call.
+/// Functions of mutating policies only.
 const JSON_PATCH: &str = "jsonpatch.escapeKey jsonpatch_escapeKey global string string";
 
 static TABLE: LazyLock<HashMap<&'static str, Vec<Overload>>> =
@@ -34,15 +34,15 @@ fn read(lines: impl Iterator<Item = &'static str>) -> HashMap<&'static str, Vec<
         let overload = Overload {
             id,
             member: style == "member",
-            result: Type::parse(result),
-            args: words.map(Type::parse).collect(),
+            result: CelType::parse(result),
+            args: words.map(CelType::parse).collect(),
         };
         functions.entry(name).or_default().push(overload);
     }
     functions
 }
 
-/// The overloads of a function; with `mutation`, also of those for mutating policies.
+/// Returns the overloads of a function; with `mutation`, also those for mutating policies.
 pub(crate) fn find(name: &str, mutation: bool) -> Option<&'static [Overload]> {
     let name = name.strip_prefix('.').unwrap_or(name);
     let extra = if mutation { MUTATION.get(name) } else { None };

@@ -1,9 +1,10 @@
-//! Kubernetes' CEL: expressions compiled against declared types, with cel-go's errors and cost estimates, and evaluated within a
-//! budget; and what Kubernetes makes of them, `x-kubernetes-validations` and admission policies.
+//! Kubernetes' CEL: expressions that are compiled against declared types, with cel-go's errors and cost estimates, and
+//! evaluated within a budget; and its uses, `x-kubernetes-validations` and admission policies.
 //!
-//! Everything here is pure: expressions, schemas and objects in, verdicts out. The crate does no IO and knows no kind; who may do what
-//! is asked through [`Authorizer`]. It never panics on an expression, and what an evaluation takes is bounded in steps and in memory.
-//! The table of functions is printed by `e2e/celtable`; `docs/decisions/0003-cel.md` tells why cel-go's rules are built here anew.
+//! The crate is pure: expressions, schemas and objects in, verdicts out. It does no IO and knows no kind; authorization
+//! checks go through [`ExpressionAuthorizer`]. It never panics on an expression, and the steps and memory of an
+//! evaluation are bounded. `e2e/codegen/celtable` generates the table of functions; `docs/decisions/0003-cel.md`
+//! explains why cel-go's rules are implemented here.
 
 mod check;
 mod deep;
@@ -12,6 +13,7 @@ mod estimate;
 mod expression;
 mod functions;
 mod library;
+mod placement;
 pub mod policy;
 mod program;
 pub mod rules;
@@ -22,8 +24,15 @@ mod types;
 
 pub use check::{Environment, ObjectTypes};
 pub use devices::device_selector;
-pub use expression::{Answer, Evaluated, EvaluationError, Expression, Variables};
-pub use library::{BadPattern, Matcher, TooLong, is_request_uri};
-pub use program::{Authorizer, Decision, PER_CALL_LIMIT, PathCheck, ResourceCheck, Selector};
-pub use schema::{DeclaredType, ListType, Reason, Rule, Schema, escape, parse_duration, unescape};
-pub use types::Type;
+pub use expression::{EvaluatedExpression, EvaluationError, Expression, ExpressionAnswer, ExpressionVariables};
+pub use placement::{
+    MAX_PLACEMENT_EXPRESSION, PLACEMENT_COST_LIMIT, PlacementExpression, PlacementTruth, cluster_expression,
+    object_expression,
+};
+pub use program::{
+    AuthorizerDecision, AuthorizerSelector, ExpressionAuthorizer, PER_CALL_LIMIT, PathCheck, ResourceCheck,
+};
+pub use schema::{
+    DeclaredType, RuleReason, RuleSchema, SchemaListType, ValidationRule, escape, parse_duration, unescape,
+};
+pub use types::CelType;

@@ -5,29 +5,19 @@ use std::sync::{PoisonError, RwLock};
 
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
+use portolan_gocompat::print::go_decimal;
 
 const NANOS: i128 = 1_000_000_000;
-/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, the ends of CEL's time.
+/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, the limits of CEL's time.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// `5400s`: the seconds of a duration, as short as they can be written exactly.
+/// Formats a duration in seconds as short as is exact, such as `5400s`.
 pub(crate) fn duration_text(nanos: i64) -> String {
     let seconds = nanos as f64 / 1e9;
-    format!("{}s", double_text(seconds))
+    format!("{}s", go_decimal(seconds))
 }
 
-/// A double without an exponent, as short as it can be written exactly.
-pub(crate) fn double_text(value: f64) -> String {
-    if value.is_nan() {
-        return "NaN".to_owned();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
-    }
-    format!("{value}")
-}
-
-/// Reads an RFC 3339 time within CEL's range.
+/// Parses an RFC 3339 time within CEL's range.
 pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     if !is_rfc3339(text.as_bytes()) {
         return None;
@@ -36,7 +26,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     in_range(time)
 }
 
-/// Go reads the `T` and the zone in one form only, and seconds up to 59.
+/// Checks Go's stricter form: an upper-case `T` and zone, and seconds up to 59.
 fn is_rfc3339(text: &[u8]) -> bool {
     let shape = |at: usize, pattern: &[u8]| {
         text.len() >= at + pattern.len()
@@ -64,30 +54,30 @@ fn in_range(time: Timestamp) -> Option<Timestamp> {
     SECONDS.contains(&time.as_nanosecond().div_euclid(NANOS).try_into().ok()?).then_some(time)
 }
 
-/// The time so many seconds after 1970.
+/// Returns the time at `seconds` after 1970.
 pub(crate) fn from_seconds(seconds: i64) -> Option<Timestamp> {
     if SECONDS.contains(&seconds) { Timestamp::from_second(seconds).ok() } else { None }
 }
 
-/// Midnight of `2024-01-31`.
+/// Returns midnight of a date such as `2024-01-31`.
 pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     parse_timestamp(&format!("{text}T00:00:00Z")).filter(|_| text.len() == 10)
 }
 
-/// A duration later, within CEL's range.
+/// Adds a duration, within CEL's range.
 pub(crate) fn add(time: Timestamp, nanos: i64) -> Option<Timestamp> {
     let sum = time.as_nanosecond().checked_add(i128::from(nanos))?;
     in_range(Timestamp::from_nanosecond(sum).ok()?)
 }
 
-/// The nanoseconds from `other` to `time`.
+/// Returns the nanoseconds from `other` to `time`.
 pub(crate) fn since(time: Timestamp, other: Timestamp) -> Option<i64> {
     i64::try_from(time.as_nanosecond() - other.as_nanosecond()).ok()
 }
 
-/// A part of a time that an expression asks for.
+/// Part of a time that a function reads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub(crate) enum TimePart {
     Year,
     Month,
     DayOfYear,
@@ -100,29 +90,29 @@ pub(crate) enum Part {
     Milliseconds,
 }
 
-/// The part of a time in a zone: a name, or an offset such as `-08:00`.
-pub(crate) fn part(time: Timestamp, zone: &str, part: Part) -> Result<i64, String> {
+/// Returns the part of a time in a zone: a name, or an offset such as `-08:00`.
+pub(crate) fn part(time: Timestamp, zone: &str, part: TimePart) -> Result<i64, String> {
     let time = time.to_zoned(time_zone(zone)?);
     Ok(match part {
-        Part::Year => i64::from(time.year()),
-        Part::Month => i64::from(time.month()) - 1,
-        Part::DayOfYear => i64::from(time.day_of_year()) - 1,
-        Part::DayOfMonth => i64::from(time.day()) - 1,
-        Part::Date => i64::from(time.day()),
-        Part::DayOfWeek => i64::from(time.weekday().to_sunday_zero_offset()),
-        Part::Hours => i64::from(time.hour()),
-        Part::Minutes => i64::from(time.minute()),
-        Part::Seconds => i64::from(time.second()),
-        Part::Milliseconds => i64::from(time.subsec_nanosecond()) / 1_000_000,
+        TimePart::Year => i64::from(time.year()),
+        TimePart::Month => i64::from(time.month()) - 1,
+        TimePart::DayOfYear => i64::from(time.day_of_year()) - 1,
+        TimePart::DayOfMonth => i64::from(time.day()) - 1,
+        TimePart::Date => i64::from(time.day()),
+        TimePart::DayOfWeek => i64::from(time.weekday().to_sunday_zero_offset()),
+        TimePart::Hours => i64::from(time.hour()),
+        TimePart::Minutes => i64::from(time.minute()),
+        TimePart::Seconds => i64::from(time.second()),
+        TimePart::Milliseconds => i64::from(time.subsec_nanosecond()) / 1_000_000,
     })
 }
 
 fn time_zone(zone: &str) -> Result<TimeZone, String> {
     let Some((hours, minutes)) = zone.split_once(':') else {
         return match zone {
-            // Whoever runs a server chooses where; what it says of an object must not hang on that.
+            // The server's local zone must not influence the result.
             "" | "UTC" | "Local" => Ok(TimeZone::UTC),
-            // As Go does before it looks: no name may lead out of the database.
+            // Go checks this before the lookup: no name may lead out of the database.
             name if name.contains("..") || name.starts_with(['/', '\\']) => {
                 Err("time: invalid location name".to_owned())
             }
@@ -138,9 +128,9 @@ fn time_zone(zone: &str) -> Result<TimeZone, String> {
     Ok(TimeZone::fixed(offset))
 }
 
-/// A zone of the IANA database that is built in, so that all servers know the same. Names are told apart by case, as Go does.
+/// Returns a zone of the built-in IANA database, which is the same on all servers. Names are case-sensitive, as in Go.
 fn named(name: &str) -> Option<TimeZone> {
-    /// Zones that were asked for: an expression may ask for one very often. There are about 600, of a few KiB each.
+    /// Cache of parsed zones, which an expression may use very often. There are about 600, of a few KiB each.
     static READ: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
     if let Some(zone) = READ.read().unwrap_or_else(PoisonError::into_inner).get(name) {
         return Some(zone.clone());
@@ -176,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_time_is_told_in_its_zone() {
+    fn parts_of_times_are_in_their_zone() {
         let time = parse_timestamp("2023-01-01T05:30:00Z").expect("a time");
-        assert_eq!(part(time, "UTC", Part::Year), Ok(2023));
-        assert_eq!(part(time, "-08:00", Part::Year), Ok(2022));
-        assert_eq!(part(time, "UTC", Part::DayOfWeek), Ok(0));
+        assert_eq!(part(time, "UTC", TimePart::Year), Ok(2023));
+        assert_eq!(part(time, "-08:00", TimePart::Year), Ok(2022));
+        assert_eq!(part(time, "UTC", TimePart::DayOfWeek), Ok(0));
         for (zone, month, hour) in [
             ("Europe/Berlin", 1, 6),
             ("Europe/Berlin", 7, 7),
@@ -189,13 +179,13 @@ mod tests {
             ("Local", 1, 5),
         ] {
             let time = parse_timestamp(&format!("2023-0{month}-01T05:30:00Z")).expect("a time");
-            assert_eq!(part(time, zone, Part::Hours), Ok(hour), "{zone} in month {month}");
+            assert_eq!(part(time, zone, TimePart::Hours), Ok(hour), "{zone} in month {month}");
         }
         for zone in ["Nowhere/City", "europe/berlin", "CEST"] {
-            assert_eq!(part(time, zone, Part::Year), Err(format!("unknown time zone {zone}")));
+            assert_eq!(part(time, zone, TimePart::Year), Err(format!("unknown time zone {zone}")));
         }
         for zone in ["../UTC", "Europe/../UTC", "a..b", "/UTC", "\\UTC"] {
-            assert_eq!(part(time, zone, Part::Year), Err("time: invalid location name".to_owned()), "{zone}");
+            assert_eq!(part(time, zone, TimePart::Year), Err("time: invalid location name".to_owned()), "{zone}");
         }
     }
 }

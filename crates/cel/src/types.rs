@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A type of the checker.
+/// Type of the type checker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// What an expression that does not check is of.
+pub enum CelType {
+    /// Type of an expression with an error.
     Error,
-    /// Known at run time only.
+    /// Type that is known at run time only.
     Dyn,
-    /// Like `Dyn`, and never seen through.
+    /// Like `Dyn`, without access to its contents.
     Any,
     /// `null_type`
     Null,
@@ -31,22 +31,22 @@ pub enum Type {
     /// `google.protobuf.Timestamp`
     Timestamp,
     /// `list(element)`
-    List(Arc<Type>),
+    List(Arc<CelType>),
     /// `map(key, value)`
-    Map(Arc<Type>, Arc<Type>),
-    /// An object with declared fields, by name.
+    Map(Arc<CelType>, Arc<CelType>),
+    /// Object with declared fields, by name.
     Struct(Arc<str>),
-    /// A type with a name and parameters and no fields, like `optional_type(int)`.
-    Opaque(Arc<str>, Arc<[Type]>),
-    /// The type of a type; without a parameter, of any.
-    Type(Option<Arc<Type>>),
-    /// A type parameter in the declaration of a function.
+    /// Type with a name and parameters but no fields, such as `optional_type(int)`.
+    Opaque(Arc<str>, Arc<[CelType]>),
+    /// Type of a type; without a parameter, of any type.
+    Type(Option<Arc<CelType>>),
+    /// Type parameter in the declaration of a function.
     Param(Arc<str>),
-    /// A type the checker has yet to find.
+    /// Type variable that the checker has yet to infer.
     Var(usize),
 }
 
-impl Type {
+impl CelType {
     /// `list(element)`
     #[must_use]
     pub fn list(element: Self) -> Self {
@@ -65,7 +65,7 @@ impl Type {
         Self::Opaque("optional_type".into(), Arc::from([value]))
     }
 
-    /// What an optional holds.
+    /// Returns the type inside an optional.
     pub(crate) fn in_optional(&self) -> Option<&Self> {
         match self {
             Self::Opaque(name, parameters) if &**name == "optional_type" => parameters.first(),
@@ -81,12 +81,12 @@ impl Type {
         matches!(self, Self::Dyn | Self::Any | Self::Error)
     }
 
-    /// Whether null may stand for it, as the checker has always allowed.
+    /// Returns true if the checker accepts null for it.
     pub(crate) fn is_nullable(&self) -> bool {
         matches!(self, Self::Opaque(..) | Self::Struct(_) | Self::Any | Self::Duration | Self::Timestamp | Self::Null)
     }
 
-    /// Whether every value of it has the size of one.
+    /// Returns true if all its values have size 1.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,
@@ -94,7 +94,7 @@ impl Type {
         }
     }
 
-    /// The name by which values of it tell their type.
+    /// Returns the name that `type(x)` shows.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -117,7 +117,7 @@ impl Type {
         }
     }
 
-    /// The type that an expression can name, such as the one of `type(x) == string`.
+    /// Returns the type as an expression names it, as in `type(x) == string`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,
@@ -138,7 +138,7 @@ impl Type {
         })
     }
 
-    /// Reads the form of the function table: no spaces, parameters marked by an apostrophe.
+    /// Parses the form of the function table: no spaces, parameters marked by an apostrophe.
     pub(crate) fn parse(text: &str) -> Self {
         if let Some(parameter) = text.strip_prefix('\'') {
             return Self::Param(parameter.into());
@@ -161,7 +161,7 @@ impl Type {
     }
 }
 
-/// Splits at the comma that is in no parentheses.
+/// Splits at the comma outside parentheses.
 fn split_top(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0;
     for (index, character) in text.char_indices() {
@@ -175,7 +175,7 @@ fn split_top(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-impl fmt::Display for Type {
+impl fmt::Display for CelType {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error => formatter.write_str("!error!"),

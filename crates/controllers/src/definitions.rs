@@ -1,57 +1,57 @@
-//! Definitions of custom resources: gives them their names, says that they are served, and takes their instances along when
-//! they go.
+//! Definitions of custom resources: accepts their names, serves them, and deletes their instances with them.
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_machinery::{
-    apply::{self, Conversions, UpdateRequest},
-    custom::{self, Definition, Instances, Taken},
-    kinds::Kind,
-    lifecycle::{DeleteOptions, Propagation},
+use portolan_kinds::{
+    Kind,
+    custom::{self, Definition, Instances, TakenNames},
 };
+use portolan_merge::apply::{self, Conversions, UpdateRequest};
 use portolan_store::{Event, RangeRequest, RangeScope};
+use portolan_strategy::lifecycle::{DeleteOptions, Propagation};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
 use serde_json::Value;
 
 use crate::{
-    at_once::at_once,
+    concurrency::for_each_concurrently,
     emptying::SHARE,
-    plane::{Plane, PlaneError, Step},
-    runtime::{Controller, Outcome},
+    plane::{Plane, PlaneChange, PlaneError},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// How soon instances that are left are looked at again.
+/// Interval at which remaining instances are checked.
 const RECHECK: Duration = Duration::from_millis(500);
-/// How often the definitions of a group are looked at in one go: each may free a name that another waits for.
+/// Most passes over the definitions of a group in one reconcile: each may free a name that another waits for.
 const PASSES: usize = 8;
-/// Who owns names and conditions: upstream the API server itself.
+/// Manager of names and conditions: kube-apiserver itself.
 const MANAGER: &str = "kube-apiserver";
 
-/// The loop of definitions. Those of one group, who compete for names, are looked at one after the other.
-pub struct Definitions {
+/// Controller of definitions. Those of one group, which compete for names, are reconciled one after the other.
+pub struct DefinitionController {
     plane: Arc<Plane>,
     kind: &'static Kind,
 }
 
-/// A group in a logical cluster.
-type Group = (LogicalClusterId, Arc<str>);
+/// Group in a logical cluster.
+type ClusterGroup = (LogicalClusterId, Arc<str>);
 
-impl Definitions {
-    /// On the objects of `plane`.
+impl DefinitionController {
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
         let gvk = GroupVersionKind::new(custom::GROUP, "v1", "CustomResourceDefinition");
         let kind = plane.table().kind(&gvk).expect("the table has apiextensions.k8s.io");
         Self { plane, kind }
     }
 
-    async fn of_group(&self, (cluster, group): &Group) -> Result<Vec<Arc<Definition>>, PlaneError> {
+    async fn of_group(&self, (cluster, group): &ClusterGroup) -> Result<Vec<Arc<Definition>>, PlaneError> {
         let mut all = self.plane.kinds().definitions(*cluster).await?;
         all.retain(|definition| definition.resource.group == *group);
         Ok(all)
     }
 
-    /// Looks at every definition that may need it. Whether anything was written, and how soon what is left is looked at again.
-    async fn pass(&self, group: &Group) -> Result<(bool, Option<Duration>), PlaneError> {
+    /// Reconciles every definition that may need it. Returns true if anything was written, and when to check what is
+    /// left.
+    async fn pass(&self, group: &ClusterGroup) -> Result<(bool, Option<Duration>), PlaneError> {
         let (mut wrote, mut again) = (false, None::<Duration>);
         let waiting = self.of_group(group).await?.into_iter().filter(|definition| definition.needs_look());
         for definition in waiting {
@@ -74,14 +74,14 @@ impl Definitions {
         Ok(ObjectKey::cluster_scoped(cluster, self.kind.group_resource(), name))
     }
 
-    async fn settle(&self, group: &Group, key: &ObjectKey, definition: &Definition) -> Result<bool, PlaneError> {
-        let mut taken = Taken::default();
+    async fn settle(&self, group: &ClusterGroup, key: &ObjectKey, definition: &Definition) -> Result<bool, PlaneError> {
+        let mut taken = TakenNames::default();
         for other in self.of_group(group).await?.iter().filter(|other| other.name != definition.name) {
             taken.add(&other.accepted);
         }
         let (now, mut wrote) = (self.plane.seams().now_text(), false);
         let settle = |crd: &mut Value| {
-            let Some(status) = custom::settled(crd, &taken, &now) else { return Step::Keep };
+            let Some(status) = custom::settled(crd, &taken, &now) else { return PlaneChange::Keep };
             wrote = true;
             self.write_status(crd, &now, |crd| crd["status"] = status)
         };
@@ -89,20 +89,20 @@ impl Definitions {
         Ok(wrote)
     }
 
-    /// A change of the status, and of who owns its fields.
-    fn write_status(&self, crd: &mut Value, now: &str, change: impl FnOnce(&mut Value)) -> Step {
+    /// Changes the status, and the managers of its fields.
+    fn write_status(&self, crd: &mut Value, now: &str, change: impl FnOnce(&mut Value)) -> PlaneChange {
         let old = crd.clone();
         change(crd);
         let (old, conversions) = (Some(&old), &Conversions::default());
         let request = UpdateRequest { old, manager: MANAGER, subresource: Some("status"), now, conversions };
         match apply::track_update(self.plane.table(), self.kind, &request, crd) {
-            Ok(()) => Step::Write(Some("status")),
+            Ok(()) => PlaneChange::Write(Some("status")),
             // Definitions have one version.
-            Err(_) => Step::Keep,
+            Err(_) => PlaneChange::Keep,
         }
     }
 
-    /// Deletes the instances, then lets the definition go. While it stays because of them, how soon they are looked at again.
+    /// Deletes the instances, then releases the definition. Returns when to check the instances that are left.
     async fn end(&self, key: &ObjectKey, definition: &Definition) -> Result<Option<Duration>, PlaneError> {
         let (instances, again) = if definition.is_established && !definition.is_builtin {
             self.delete_instances(key, definition).await?
@@ -113,7 +113,7 @@ impl Definitions {
         let write_down = |crd: &mut Value| {
             let held = object::finalizers(crd).any(|finalizer| finalizer == custom::CLEANUP_FINALIZER);
             if !object::is_deleting(crd) || !held {
-                return Step::Keep;
+                return PlaneChange::Keep;
             }
             self.write_status(crd, &now, |crd| custom::with_instances(crd, &instances, &now))
         };
@@ -121,8 +121,8 @@ impl Definitions {
         Ok(again)
     }
 
-    /// The kind that instances are deleted as. Where the definition does not compile any more, as that of an older Portolan may
-    /// not, its names have to do.
+    /// Returns the kind that instances are deleted as. If the definition does not compile, as one of an older Portolan
+    /// may not, its names suffice.
     async fn kind_of_instances(
         &self,
         key: &ObjectKey,
@@ -136,7 +136,7 @@ impl Definitions {
         Ok(table.stored(&definition.resource).cloned())
     }
 
-    /// Deletes a share of the instances, a slice of them in memory at a time, and tells how soon to go on.
+    /// Deletes a share of the instances, a slice of them in memory at a time. Returns when to go on.
     async fn delete_instances(
         &self,
         key: &ObjectKey,
@@ -147,7 +147,7 @@ impl Definitions {
         };
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         let mut request =
-            RangeRequest::slices(RangeScope::Cluster(key.cluster, definition.resource.clone())).past_damage();
+            RangeRequest::slices(RangeScope::Cluster(key.cluster, definition.resource.clone())).skip_damaged();
         let (mut deleted, mut held) = (0, false);
         loop {
             let page = self.plane.store().range(request.clone()).await?;
@@ -157,7 +157,8 @@ impl Definitions {
             let staying: Vec<_> = page.objects.into_iter().filter(|stored| !stored.record.header.is_deleting).collect();
             deleted += staying.len();
             let (kind, options) = (&*kind, &options);
-            at_once(staying, |stored| async move { self.plane.delete(kind, &stored.key, options).await }).await?;
+            for_each_concurrently(staying, |stored| async move { self.plane.delete(kind, &stored.key, options).await })
+                .await?;
             if page.more && deleted >= SHARE {
                 return Ok((Instances::Left, Some(Duration::ZERO)));
             }
@@ -165,7 +166,7 @@ impl Definitions {
                 break;
             }
         }
-        // What came before the definition began to end may have come after the page that it belongs to was read.
+        // An instance that was created before the definition began to end may follow the page that it belongs to.
         request.after = None;
         request.limit = Some(1);
         let left = self.plane.store().range(request).await?;
@@ -174,8 +175,8 @@ impl Definitions {
     }
 }
 
-impl Controller for Definitions {
-    type Key = Group;
+impl Controller for DefinitionController {
+    type Key = ClusterGroup;
 
     fn name(&self) -> &'static str {
         "definitions"
@@ -185,23 +186,23 @@ impl Controller for Definitions {
         vec![self.kind.group_resource()]
     }
 
-    fn keys(&self, event: &Event) -> Vec<Group> {
-        // Whoever wrote it, what is known of it is older than the event.
+    fn keys(&self, event: &Event) -> Vec<ClusterGroup> {
+        // The cached definition is older than the event.
         drop(self.plane.kinds().changing(&event.key));
         let resource = custom::resource_named(event.key.name.as_str());
         resource.map(|resource| (event.key.cluster, resource.group)).into_iter().collect()
     }
 
-    fn reconcile<'a>(&'a self, group: &'a Group) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, group: &'a ClusterGroup) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             for _ in 0..PASSES {
                 match self.pass(group).await? {
                     (true, _) => {}
-                    (false, Some(soon)) => return Ok(Outcome::CheckAgainIn(soon)),
-                    (false, None) => return Ok(Outcome::Done),
+                    (false, Some(soon)) => return Ok(WorkOutcome::RequeueAfter(soon)),
+                    (false, None) => return Ok(WorkOutcome::Done),
                 }
             }
-            Ok(Outcome::CheckAgainIn(RECHECK))
+            Ok(WorkOutcome::RequeueAfter(RECHECK))
         })
     }
 }

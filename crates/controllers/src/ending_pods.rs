@@ -1,43 +1,44 @@
-//! Pods that are being deleted and whose end nobody will tell: those that have no node, and those whose node is not there. What
-//! kube-controller-manager's podgc does about them. What runs on physical clusters is not for this loop: its end is seen there.
+//! Pods that are being deleted and whose end nothing reports: those without a node, and those whose node is gone, as
+//! in kube-controller-manager's podgc. Pods on physical clusters are left to the syncer, which sees their end.
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
-use portolan_store::{Change, Event, StoreError};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, Event, StoreError};
+use portolan_strategy::lifecycle::DeleteOptions;
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, annotations, object};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    emptying::Cuts,
-    plane::{Plane, PlaneError, Step},
-    runtime::{Controller, Outcome},
+    emptying::CarriedState,
+    plane::{Plane, PlaneChange, PlaneError},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// How long a node must not have been there; upstream's time.
+/// Time for which a node has to be gone, as in kube-controller-manager.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// When a pod that its node is ending is looked at again: the node may go.
+/// Interval at which a pod on an existing node is checked: the node may go.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The loop over pods that are being deleted.
-pub struct EndingPods {
+/// Controller of pods that are being deleted.
+pub struct OrphanedPodController {
     plane: Arc<Plane>,
     pods: &'static Kind,
     nodes: &'static Kind,
-    /// Since when the nodes of pods have been missing.
-    missing: Cuts<ObjectKey, Instant>,
+    /// Times since when the nodes of pods have been missing.
+    missing: CarriedState<ObjectKey, Instant>,
 }
 
-impl EndingPods {
-    /// On the objects of `plane`.
+impl OrphanedPodController {
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
         let kind = |name| plane.table().kind(&GroupVersionKind::new("", "v1", name)).expect("the table has core/v1");
         let (pods, nodes) = (kind("Pod"), kind("Node"));
-        Self { pods, nodes, missing: Cuts::default(), plane }
+        Self { pods, nodes, missing: CarriedState::default(), plane }
     }
 
-    /// Whether there is a node of that name, be it damaged.
+    /// Returns true if there is a node of that name, even a damaged one.
     async fn is_there(&self, pod: &ObjectKey, node: &str) -> Result<bool, PlaneError> {
         let Ok(name) = node.parse() else { return Ok(false) };
         match self.plane.get(&ObjectKey::cluster_scoped(pod.cluster, self.nodes.group_resource(), name)).await {
@@ -46,19 +47,19 @@ impl EndingPods {
         }
     }
 
-    /// Says that the pod has failed, unless it has ended, and lets it go.
+    /// Marks the pod as failed, unless it has ended, and removes it.
     async fn end(&self, key: &ObjectKey, has_node: bool) -> Result<(), PlaneError> {
         let now = self.plane.seams().now_text();
         let fail = |pod: &mut Value| {
             let phase = pod.pointer("/status/phase").and_then(Value::as_str);
             if !is_left(pod) || matches!(phase, Some("Failed" | "Succeeded")) {
-                return Step::Keep;
+                return PlaneChange::Keep;
             }
             pod["status"]["phase"] = "Failed".into();
             if has_node {
                 disrupt(&mut pod["status"], &now);
             }
-            Step::Write(Some("status"))
+            PlaneChange::Write(Some("status"))
         };
         self.plane.change(self.pods, key, fail).await?;
         let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
@@ -66,14 +67,15 @@ impl EndingPods {
     }
 }
 
-/// Whether nobody but this loop may end a pod: it is being deleted, and was neither taken to a physical cluster nor shown by one.
+/// Returns true if only this controller can end a pod: it is being deleted, and is neither placed on a physical
+/// cluster nor shown by one.
 fn is_left(pod: &Value) -> bool {
     object::is_deleting(pod)
         && object::annotation(pod, annotations::PLACEMENT).is_none()
         && object::label(pod, annotations::PROJECTED_FROM).is_none()
 }
 
-/// The condition by which who made the pod tells this end from a failure of its own.
+/// Sets the condition that tells this end from a failure of the pod itself.
 fn disrupt(status: &mut Value, now: &str) {
     let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
         "message": "PodGC: node no longer exists", "lastProbeTime": null, "lastTransitionTime": now});
@@ -90,7 +92,7 @@ fn node_of(pod: &Value) -> Option<&str> {
     pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty())
 }
 
-impl Controller for EndingPods {
+impl Controller for OrphanedPodController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -103,35 +105,35 @@ impl Controller for EndingPods {
 
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let header = &event.record.header;
-        let is_left = header.is_deleting && header.placed_on.is_empty() && event.change != Change::Deleted;
+        let is_left = header.is_deleting && header.placed_on.is_empty() && event.change != ChangeKind::Deleted;
         let is_shown = header.label(annotations::PROJECTED_FROM).is_some();
         (is_left && !is_shown).then(|| event.key.clone()).into_iter().collect()
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let since = self.missing.take(key).unwrap_or_else(Instant::now);
-            let pod = self.plane.get(key).await?.map(|found| found.object);
-            let Some(pod) = pod.filter(is_left) else { return Ok(Outcome::Done) };
+            let pod = self.plane.get_reconciled(key).await?.map(|found| found.object);
+            let Some(pod) = pod.filter(is_left) else { return Ok(WorkOutcome::Done) };
             if let Some(node) = node_of(&pod) {
                 if self.is_there(key, node).await? {
-                    return Ok(Outcome::CheckAgainIn(AGAIN));
+                    return Ok(WorkOutcome::RequeueAfter(AGAIN));
                 }
                 let rest = QUARANTINE.saturating_sub(since.elapsed());
                 if !rest.is_zero() {
                     self.missing.keep(key.clone(), since);
-                    return Ok(Outcome::CheckAgainIn(rest));
+                    return Ok(WorkOutcome::RequeueAfter(rest));
                 }
             }
             self.end(key, node_of(&pod).is_some()).await?;
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use portolan_machinery::kinds::KindTable;
+    use portolan_kinds::KindTable;
     use portolan_store::{Expect, Transaction};
     use portolan_types::{LogicalClusterId, Record, Seams};
 
@@ -140,16 +142,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pod_ends_when_its_node_has_been_missing_for_a_while() {
         let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
-        let ending = EndingPods::new(plane.clone());
+        let ending = OrphanedPodController::new(plane.clone());
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "there"}});
         plane.create(ending.nodes, LogicalClusterId::ROOT, node).await.unwrap();
         let placed = (annotations::PLACEMENT, "{}");
         for (case, node, annotation, held, first) in [
-            ("no node", None, None, false, Outcome::Done),
-            ("no node, and something else holds it", None, None, true, Outcome::Done),
-            ("a node that is there", Some("there"), None, false, Outcome::CheckAgainIn(AGAIN)),
-            ("one that is not", Some("nowhere"), None, false, Outcome::CheckAgainIn(QUARANTINE)),
-            ("one of a physical cluster", Some("nowhere"), Some(placed), false, Outcome::Done),
+            ("no node", None, None, false, WorkOutcome::Done),
+            ("no node, and something else holds it", None, None, true, WorkOutcome::Done),
+            ("a node that is there", Some("there"), None, false, WorkOutcome::RequeueAfter(AGAIN)),
+            ("one that is not", Some("nowhere"), None, false, WorkOutcome::RequeueAfter(QUARANTINE)),
+            ("one of a physical cluster", Some("nowhere"), Some(placed), false, WorkOutcome::Done),
         ] {
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop",
                     "finalizers": held.then_some(["example.com/hold"]), "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -159,11 +161,11 @@ mod tests {
             let txn = Transaction::one(key.clone(), Expect::Anything, Some(Record::of(&pod)));
             plane.store().commit(txn).await.unwrap();
             assert_eq!(ending.reconcile(&key).await.unwrap(), first, "{case}");
-            if first == Outcome::CheckAgainIn(QUARANTINE) {
+            if first == WorkOutcome::RequeueAfter(QUARANTINE) {
                 tokio::time::advance(QUARANTINE / 2).await;
-                assert_eq!(ending.reconcile(&key).await.unwrap(), Outcome::CheckAgainIn(QUARANTINE / 2), "{case}");
+                assert_eq!(ending.reconcile(&key).await.unwrap(), WorkOutcome::RequeueAfter(QUARANTINE / 2), "{case}");
                 tokio::time::advance(QUARANTINE / 2).await;
-                assert_eq!(ending.reconcile(&key).await.unwrap(), Outcome::Done, "{case}");
+                assert_eq!(ending.reconcile(&key).await.unwrap(), WorkOutcome::Done, "{case}");
             }
             let left = plane.get(&key).await.unwrap().map(|found| found.object["status"]["phase"].clone());
             let expected = match (held, node == Some("there") || annotation.is_some()) {

@@ -1,39 +1,40 @@
-//! Endpoints of Services, the old form of EndpointSlices, for clients that know no other: made of the slices that physical
-//! clusters show, where kube-controller-manager makes them of the Pods themselves.
+//! Endpoints of Services, the old form of EndpointSlices, for clients that know no other. They are made of the slices
+//! that physical clusters show; kube-controller-manager makes them of Pods.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
-use portolan_store::{Change, Event, RangeScope};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, Event, RangeScope};
+use portolan_strategy::lifecycle::DeleteOptions;
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, ResourceVersion, object};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    plane::{Plane, PlaneError, Step},
-    runtime::{Controller, Outcome},
+    plane::{Plane, PlaneChange, PlaneError},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// The label of a slice that names its Service.
+/// Label of a slice that names its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// The label of what this loop has made.
+/// Label of Endpoints that this controller made.
 const MANAGED: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The annotation of Endpoints that leave addresses out, and how many addresses there are at most, as upstream.
+/// Annotation of Endpoints that leave addresses out, and the most addresses, as in kube-controller-manager.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MOST: usize = 1000;
-/// Wait of a look for more slices that change: each look reads, and may write, all addresses of a Service.
+/// Delay in which a reconcile collects further slices: each reads, and may write, all addresses of a Service.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// The loop over Services with a selector. Endpoints of other Services are their users' own.
-pub struct Endpoints {
+/// Controller of Services with a selector. Endpoints of other Services belong to their users.
+pub struct EndpointsController {
     plane: Arc<Plane>,
     services: &'static Kind,
     endpoints: &'static Kind,
     slices: &'static Kind,
 }
 
-impl Endpoints {
-    /// On the objects of `plane`.
+impl EndpointsController {
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
         let kind = |group, name| {
             let gvk = GroupVersionKind::new(group, "v1", name);
@@ -44,13 +45,13 @@ impl Endpoints {
         Self { services, endpoints, slices, plane }
     }
 
-    /// What a Service should have. `None` when that is not for this loop to say.
-    async fn wanted(&self, key: &ObjectKey, service: &Value) -> Result<Option<Wanted>, PlaneError> {
+    /// Returns the Endpoints that a Service should have; `None` if they are not this controller's.
+    async fn wanted(&self, key: &ObjectKey, service: &Value) -> Result<Option<DesiredEndpoints>, PlaneError> {
         let has_selector = service.pointer("/spec/selector").is_some_and(|selector| !selector.is_null());
         if !has_selector || is_external(service) {
             return Ok(None);
         }
-        // Slices that are shown are owned by their Service; so may be anything else, at any length.
+        // The Service owns its slices, and may own any number of other objects.
         let owned = RangeScope::OwnedBy(key.cluster, object::meta_text(service, "uid").to_owned());
         let (mut pages, mut slices) = (self.plane.slices(owned), Vec::new());
         while let Some(page) = pages.next().await? {
@@ -59,15 +60,15 @@ impl Endpoints {
             let own =
                 found.filter(|(resource, slice)| *resource == self.slices.group_resource() && is_of(slice, service));
             slices.extend(own.map(|(_, slice)| slice));
-            // Endpoints take no more.
+            // Endpoints hold no more addresses.
             if slices.iter().map(addresses).sum::<usize>() > MOST {
                 break;
             }
         }
-        Ok(Some(Wanted::of(service, slices.iter())))
+        Ok(Some(DesiredEndpoints::of(service, slices.iter())))
     }
 
-    async fn ensure(&self, key: &ObjectKey, service: &Value, wanted: &Wanted) -> Result<(), PlaneError> {
+    async fn ensure(&self, key: &ObjectKey, service: &Value, wanted: &DesiredEndpoints) -> Result<(), PlaneError> {
         let found = self.plane.change(self.endpoints, &self.key(key), |current| wanted.write_to(current)).await?;
         if found.is_none() {
             let mut new = json!({
@@ -80,13 +81,13 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Lets go of what this loop made for a Service that is gone.
+    /// Removes the Endpoints of a Service that is gone.
     async fn remove(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         let key = self.key(key);
         self.plane.delete_if(self.endpoints, &key, &DeleteOptions::default(), is_ours).await
     }
 
-    /// Endpoints are called as their Service.
+    /// Returns the key of the Endpoints, which have the name of their Service.
     fn key(&self, service: &ObjectKey) -> ObjectKey {
         ObjectKey { resource: self.endpoints.group_resource(), ..service.clone() }
     }
@@ -100,7 +101,7 @@ fn is_ours(endpoints: &Value) -> bool {
     object::label(endpoints, MANAGED.0) == Some(MANAGED.1)
 }
 
-/// Whether a slice has addresses of a Service, in the first of its families, the only one that Endpoints know.
+/// Returns true if a slice has addresses of a Service in its first IP family, the only one of Endpoints.
 fn is_of(slice: &Value, service: &Value) -> bool {
     let family = service.pointer("/spec/ipFamilies/0").and_then(Value::as_str).unwrap_or("IPv4");
     object::label(slice, SERVICE) == Some(object::name(service))
@@ -111,14 +112,14 @@ fn addresses(slice: &Value) -> usize {
     slice.get("endpoints").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// What this loop says of a Service.
-struct Wanted {
+/// Endpoints that a Service should have.
+struct DesiredEndpoints {
     labels: Map<String, Value>,
     subsets: Vec<Value>,
     is_cut: bool,
 }
 
-impl Wanted {
+impl DesiredEndpoints {
     fn of<'a>(service: &Value, slices: impl Iterator<Item = &'a Value>) -> Self {
         let labels = object::metadata(service).get("labels").and_then(Value::as_object);
         let mut labels = labels.cloned().unwrap_or_default();
@@ -131,32 +132,32 @@ impl Wanted {
         Self { labels, subsets, is_cut }
     }
 
-    fn write_to(&self, endpoints: &mut Value) -> Step {
+    fn write_to(&self, endpoints: &mut Value) -> PlaneChange {
         let labels = object::metadata(endpoints).get("labels").and_then(Value::as_object);
         let subsets = endpoints.get("subsets").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let is_cut = object::annotation(endpoints, OVER_CAPACITY).is_some();
         if labels == Some(&self.labels) && subsets == self.subsets && is_cut == self.is_cut {
-            return Step::Keep;
+            return PlaneChange::Keep;
         }
         object::metadata_mut(endpoints).insert("labels".into(), self.labels.clone().into());
         object::set_annotation(endpoints, OVER_CAPACITY, self.is_cut.then(|| "truncated".to_owned()));
         endpoints["subsets"] = self.subsets.clone().into();
-        Step::Write(None)
+        PlaneChange::Write(None)
     }
 }
 
-/// The addresses that have the same ports, by IP.
+/// Addresses with the same ports, by IP.
 #[derive(Default)]
-struct Subset {
+struct EndpointSubset {
     ports: Vec<Value>,
     ready: BTreeMap<String, Value>,
     not_ready: BTreeMap<String, Value>,
 }
 
-/// The addresses of slices by their ports, in an order that depends on nothing else; and whether some had to be left out: those
-/// that are not ready first.
+/// Returns the addresses of slices by their ports, in a stable order, and true if some were left out: those that are
+/// not ready first.
 fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> (Vec<Value>, bool) {
-    let mut by_ports: BTreeMap<String, Subset> = BTreeMap::new();
+    let mut by_ports: BTreeMap<String, EndpointSubset> = BTreeMap::new();
     for slice in slices {
         let mut ports: Vec<Value> = list(slice, "ports").iter().map(port).collect();
         ports.sort_by_key(Value::to_string);
@@ -179,7 +180,7 @@ fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> (Vec<Value>, bool) {
     (written, is_cut)
 }
 
-/// A subset as it is written: without lists that are empty, and not at all without addresses.
+/// Returns a subset as it is written: without empty lists, `None` without addresses.
 fn written([ready, not_ready, ports]: [Vec<Value>; 3]) -> Option<Value> {
     let has_addresses = !ready.is_empty() || !not_ready.is_empty();
     let fields = [("addresses", ready), ("notReadyAddresses", not_ready), ("ports", ports)];
@@ -187,8 +188,9 @@ fn written([ready, not_ready, ports]: [Vec<Value>; 3]) -> Option<Value> {
     has_addresses.then(|| fields.map(|(name, list)| (name.to_owned(), list.into())).collect::<Map<_, _>>().into())
 }
 
-impl Subset {
-    /// One that ends is in no list, unless its Service wants it whatever it says of itself: then it counts as ready.
+impl EndpointSubset {
+    /// Adds an endpoint. One that is terminating is left out, unless its Service publishes all: then it counts as
+    /// ready.
     fn add(&mut self, endpoint: &Value) {
         let Some(ip) = list(endpoint, "addresses").first().and_then(Value::as_str) else { return };
         let says = |condition: &str| endpoint.pointer(&format!("/conditions/{condition}")).and_then(Value::as_bool);
@@ -206,7 +208,7 @@ impl Subset {
     }
 }
 
-/// A port as Endpoints name it: without a name that is empty.
+/// Returns a port as Endpoints name it: without an empty name.
 fn port(port: &Value) -> Value {
     let fields = ["name", "port", "protocol", "appProtocol"];
     let fields = fields.into_iter().filter_map(|field| Some((field.to_owned(), port.get(field)?.clone())));
@@ -217,7 +219,7 @@ fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-impl Controller for Endpoints {
+impl Controller for EndpointsController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -228,7 +230,7 @@ impl Controller for Endpoints {
         [self.services, self.endpoints, self.slices].map(Kind::group_resource).to_vec()
     }
 
-    /// Services: also by the name of their Endpoints, when somebody else wrote those, and by the label of a slice.
+    /// Returns the keys of Services, by their own name, that of their Endpoints, and the label of a slice.
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let services = self.services.group_resource();
         let named = |name| ObjectKey { resource: services.clone(), name, ..event.key.clone() };
@@ -238,7 +240,7 @@ impl Controller for Endpoints {
                 let slices = records.filter_map(|record| record.to_value(ResourceVersion::FIRST).ok());
                 slices.filter_map(|slice| object::label(&slice, SERVICE)?.parse().ok()).map(named).collect()
             }
-            "endpoints" if event.change == Change::Created => Vec::new(),
+            "endpoints" if event.change == ChangeKind::Created => Vec::new(),
             _ => vec![named(event.key.name.clone())],
         }
     }
@@ -247,9 +249,9 @@ impl Controller for Endpoints {
         if event.key.resource == self.slices.group_resource() { LINGER } else { Duration::ZERO }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
-            match self.plane.get(key).await? {
+            match self.plane.get_reconciled(key).await? {
                 None => self.remove(key).await?,
                 Some(found) => {
                     if let Some(wanted) = self.wanted(key, &found.object).await? {
@@ -257,7 +259,7 @@ impl Controller for Endpoints {
                     }
                 }
             }
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }

@@ -1,10 +1,12 @@
-//! The loops that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection, service
-//! accounts and their tokens, quotas, Endpoints, workspaces, aggregated roles, definitions of custom resources, type checks of
-//! policies, and what goes when its time is over.
+//! Controllers that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection,
+//! ServiceAccounts and their tokens, quotas, Endpoints, workspaces, aggregated roles, CustomResourceDefinitions, type
+//! checks of policies, and the deletion of expired objects.
 //!
-//! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
+//! The crate reads and writes through the store and knows no HTTP. The rules of kinds come from `portolan-strategy` and
+//! the crates before it.
 
-mod at_once;
+pub mod apis;
+mod concurrency;
 pub mod definitions;
 mod emptying;
 pub mod ending_pods;
@@ -15,7 +17,7 @@ pub mod namespaces;
 pub mod plane;
 pub mod protection;
 pub mod quotas;
-mod remains;
+mod remaining_content;
 pub mod roles;
 pub mod runtime;
 pub mod service_accounts;
@@ -25,27 +27,37 @@ pub mod workspaces;
 
 use std::sync::Arc;
 
-use expiry::Expiry;
-pub use plane::{Found, Plane, PlaneError};
-pub use runtime::{Controller, LoopMetrics, Loops, Outcome, TaskWrapper};
+use expiry::ExpiryController;
+pub use plane::{Plane, PlaneError, PlaneObject};
+pub use runtime::{Controller, LoopMetrics, Loops, TaskWrapper, WorkOutcome};
 
-/// The loops that every API server needs; that of workspaces needs their directory and is added apart.
+/// Adds the controllers of exports and bindings, which need a directory.
+#[must_use]
+pub fn shared_apis(loops: Loops, plane: &Arc<Plane>, directory: &Arc<dyn apis::ExportDirectory>) -> Loops {
+    loops
+        .with(apis::ExportController::new(plane.clone(), directory.clone()))
+        .with(apis::BindingController::new(plane.clone(), directory.clone()))
+        .with(apis::SliceController::new(plane.clone(), directory.clone()))
+}
+
+/// Returns the controllers that every API server needs. That of workspaces needs a directory and is added apart.
 ///
-/// `root_ca` is the PEM that clients in pods trust the API server by; it goes into `kube-root-ca.crt` of every namespace.
+/// `root_ca` is the PEM that clients in pods trust the API server by; it goes into `kube-root-ca.crt` of every
+/// namespace.
 pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
     Loops::new(plane.clone())
-        .with(definitions::Definitions::new(plane.clone()))
-        .with(namespaces::Namespaces::new(plane.clone()))
+        .with(definitions::DefinitionController::new(plane.clone()))
+        .with(namespaces::NamespaceController::new(plane.clone()))
         .with(garbage::GarbageCollector::new(plane.clone()))
-        .with(service_accounts::ServiceAccounts::new(plane.clone(), root_ca))
-        .with(roles::AggregatedRoles::new(plane.clone()))
-        .with(Expiry::new(plane.clone(), expiry::EVENTS))
-        .with(Expiry::new(plane.clone(), expiry::ENDED_JOBS))
-        .with(Expiry::new(plane.clone(), expiry::CERTIFICATE_REQUESTS))
-        .with(quotas::Quotas::new(plane.clone()))
-        .with(ending_pods::EndingPods::new(plane.clone()))
-        .with(protection::Protection::new(plane.clone()))
-        .with(endpoints::Endpoints::new(plane.clone()))
-        .with(type_checks::TypeChecks::new(plane.clone()))
+        .with(service_accounts::ServiceAccountController::new(plane.clone(), root_ca))
+        .with(roles::RoleAggregationController::new(plane.clone()))
+        .with(ExpiryController::new(plane.clone(), expiry::EVENTS))
+        .with(ExpiryController::new(plane.clone(), expiry::ENDED_JOBS))
+        .with(ExpiryController::new(plane.clone(), expiry::CERTIFICATE_REQUESTS))
+        .with(quotas::QuotaController::new(plane.clone()))
+        .with(ending_pods::OrphanedPodController::new(plane.clone()))
+        .with(protection::ProtectionController::new(plane.clone()))
+        .with(endpoints::EndpointsController::new(plane.clone()))
+        .with(type_checks::TypeCheckController::new(plane.clone()))
         .counting()
 }

@@ -1,52 +1,52 @@
-//! Objects, as loops read and write them: through the same life cycle rules as requests, without HTTP.
+//! Objects as controllers read and write them: by the same life cycle rules as requests, without HTTP.
 
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
 };
 
-use portolan_machinery::{
-    custom,
-    kinds::{BuiltinKinds, Kind, KindTable, Kinds},
-    lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext, allocation},
-};
+use portolan_kinds::{BuiltinKinds, Kind, KindTable, Kinds, custom};
 use portolan_store::{
-    self as store, Damaged, DynStore, Expect, Modified, Objects, RangePage, RangeRequest, RangeScope, StoreError,
-    Transaction, Write,
+    self as store, DamagedObject, DynStore, Expect, ModifyOutcome, ObjectClient, RangePage, RangeRequest, RangeScope,
+    StoreError, Transaction, Write,
 };
+use portolan_strategy::lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext, allocation};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Record, ResourceVersion, Scope, Seams,
-    Status,
+    Status, apis,
 };
 use serde_json::Value;
 
-use crate::{emptying::SHARE, runtime::LoopMetrics};
+use crate::{
+    emptying::SHARE,
+    runtime::{LoopMetrics, span::record_revision},
+};
 
-/// Why a loop's step failed.
+/// Failure of a read or write.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaneError {
-    /// The store did not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The life cycle rules refuse it.
+    /// The life cycle rules refuse the write.
     #[error(transparent)]
     Refused(#[from] Status),
 }
 
-/// An object with its place.
+/// Object with its key and revision.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// Its address.
+pub struct PlaneObject {
+    /// Key.
     pub key: ObjectKey,
-    /// Its last write.
+    /// Revision of its last write.
     pub revision: ResourceVersion,
-    /// The object, resourceVersion included.
+    /// Object, including resourceVersion.
     pub object: Value,
 }
 
-impl Found {
-    /// A deletion of this object in this state.
-    pub fn as_it_is(&self) -> DeleteOptions {
+impl PlaneObject {
+    /// Returns the options of a deletion that fails if the object has changed.
+    pub fn preconditions(&self) -> DeleteOptions {
         DeleteOptions {
             uid: Some(portolan_types::object::meta_text(&self.object, "uid").to_owned()),
             resource_version: Some(self.revision.to_string()),
@@ -55,22 +55,22 @@ impl Found {
     }
 }
 
-/// Objects of a scope, as far as they can be read.
+/// Objects of a scope, readable and damaged ones.
 #[derive(Debug, Default)]
-pub struct Listed {
-    /// Those that can.
-    pub found: Vec<Found>,
-    /// Those that cannot. They are there: whoever asks what is left, or who is in use, must count them.
-    pub damaged: Vec<Damaged>,
+pub struct ObjectList {
+    /// Readable objects.
+    pub found: Vec<PlaneObject>,
+    /// Damaged objects. They exist: a check for remaining or used objects has to count them.
+    pub damaged: Vec<DamagedObject>,
 }
 
-impl Listed {
-    /// Whether there is nothing at all.
+impl ObjectList {
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty() && self.damaged.is_empty()
     }
 
-    /// Whether all can be read.
+    /// Checks that all objects are readable.
     ///
     /// # Errors
     /// `Damaged` otherwise.
@@ -78,24 +78,24 @@ impl Listed {
         self.damaged.first().map_or(Ok(()), |damaged| Err(StoreError::from(damaged.clone()).into()))
     }
 
-    /// What can be read, if that is all.
+    /// Returns the objects if all are readable.
     ///
     /// # Errors
     /// `Damaged` otherwise.
-    pub fn whole(self) -> Result<Vec<Found>, PlaneError> {
+    pub fn whole(self) -> Result<Vec<PlaneObject>, PlaneError> {
         self.check().map(|()| self.found)
     }
 
-    /// What a page has.
+    /// Splits a page into readable and damaged objects.
     ///
     /// # Errors
-    /// When something else is wrong with an object than damage.
+    /// If an object fails for another reason than damage.
     pub fn of(page: RangePage) -> Result<Self, PlaneError> {
         let mut listed = Self { found: Vec::with_capacity(page.objects.len()), damaged: page.damaged };
         for stored in page.objects {
             match stored.to_value() {
-                Ok(object) => listed.found.push(Found { object, key: stored.key, revision: stored.revision }),
-                Err(StoreError::Damaged { key, why }) => listed.damaged.push(Damaged { key, why }),
+                Ok(object) => listed.found.push(PlaneObject { object, key: stored.key, revision: stored.revision }),
+                Err(StoreError::Damaged { key, why }) => listed.damaged.push(DamagedObject { key, why }),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -103,42 +103,42 @@ impl Listed {
     }
 }
 
-/// Objects of a scope, slice by slice, damaged ones apart.
-pub struct Slices<'a> {
+/// Objects of a scope, slice by slice.
+pub struct ObjectSlices<'a> {
     plane: &'a Plane,
     next: Option<RangeRequest>,
 }
 
-impl Slices<'_> {
-    /// The next slice; `None` behind the last.
+impl ObjectSlices<'_> {
+    /// Returns the next slice; `None` after the last.
     ///
     /// # Errors
-    /// When the store fails.
-    pub async fn next(&mut self) -> Result<Option<Listed>, PlaneError> {
+    /// If the store fails.
+    pub async fn next(&mut self) -> Result<Option<ObjectList>, PlaneError> {
         let Some(mut request) = self.next.take() else { return Ok(None) };
         let page = self.plane.store().range(request.clone()).await?;
         request.after = page.last.clone();
         self.next = (page.more && request.after.is_some()).then_some(request);
-        Listed::of(page).map(Some)
+        ObjectList::of(page).map(Some)
     }
 
-    /// The object behind which the next slice begins; `None` behind the last.
+    /// Returns the object after which the next slice begins; `None` after the last.
     pub fn rest(&self) -> Option<ObjectKey> {
         self.next.as_ref()?.after.clone()
     }
 }
 
-/// What [`Plane::change`] should do with what it read.
-pub enum Step {
-    /// Leave it.
+/// Decision of a closure that [`Plane::change`] calls with an object.
+pub enum PlaneChange {
+    /// Leave the object.
     Keep,
     /// Write it as an update of the object or one of its subresources.
     Write(Option<&'static str>),
 }
 
-/// The objects of all logical clusters.
+/// Objects of all logical clusters.
 pub struct Plane {
-    objects: Objects,
+    objects: ObjectClient,
     table: &'static KindTable,
     kinds: Arc<dyn Kinds>,
     seams: Seams,
@@ -146,59 +146,59 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// On a store and a kind table, without kinds of the logical clusters' own.
+    /// Makes a plane on a store and a kind table, without custom kinds.
     pub fn new(store: DynStore, table: &'static KindTable, seams: Seams) -> Self {
-        Self { objects: Objects::new(store), table, kinds: Arc::new(BuiltinKinds), seams, metrics: None }
+        Self { objects: ObjectClient::new(store), table, kinds: Arc::new(BuiltinKinds), seams, metrics: None }
     }
 
-    /// With the kinds of each logical cluster.
+    /// Adds the kinds of each logical cluster.
     #[must_use]
     pub fn with_kinds(mut self, kinds: Arc<dyn Kinds>) -> Self {
         self.kinds = kinds;
         self
     }
 
-    /// With numbers of its loops.
+    /// Adds the metrics of its controllers.
     #[must_use]
     pub fn with_metrics(mut self, metrics: LoopMetrics) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// The numbers of its loops, where there are any.
+    /// Returns the metrics of its controllers, if any.
     pub fn metrics(&self) -> Option<&LoopMetrics> {
         self.metrics.as_ref()
     }
 
-    /// The store below.
+    /// Returns the store.
     pub fn store(&self) -> &DynStore {
         self.objects.store()
     }
 
-    /// The kinds of each logical cluster.
+    /// Returns the kinds of each logical cluster.
     pub fn kinds(&self) -> &dyn Kinds {
         &*self.kinds
     }
 
-    /// The kinds that all logical clusters have.
+    /// Returns the kinds that all logical clusters have.
     pub fn table(&self) -> &'static KindTable {
         self.table
     }
 
-    /// Time and randomness.
+    /// Returns time and randomness.
     pub fn seams(&self) -> &Seams {
         &self.seams
     }
 
-    /// The kind that a stored resource is written as, if all logical clusters have it.
+    /// Returns the kind of a stored resource, if all logical clusters have it.
     pub fn stored_kind(&self, resource: &GroupResource) -> Option<&'static Kind> {
         self.table.stored(resource).map(|kind| &**kind)
     }
 
-    /// The kind that a stored resource is written as in a logical cluster.
+    /// Returns the kind of a stored resource in a logical cluster.
     ///
     /// # Errors
-    /// When the kinds of the logical cluster cannot be read.
+    /// Fails if the kinds of the logical cluster cannot be read.
     pub async fn kind_of(
         &self,
         cluster: LogicalClusterId,
@@ -210,13 +210,14 @@ impl Plane {
         Ok(self.kinds.of(cluster).await?.stored(resource).map(|served| served.kind))
     }
 
-    /// To be held over a write that may define a kind.
+    /// Returns a guard to hold during a write that may define a kind.
     fn changing(&self, key: &ObjectKey) -> Option<Box<dyn Send>> {
-        let defines = *key.resource.group == *custom::GROUP && *key.resource.resource == *custom::RESOURCE;
+        let is_definition = *key.resource.group == *custom::GROUP && *key.resource.resource == *custom::RESOURCE;
+        let defines = is_definition || key.resource == apis::resource(apis::BINDINGS);
         defines.then(|| self.kinds.changing(key))
     }
 
-    /// The resources that objects of all logical clusters are stored as, each once.
+    /// Returns the resources that objects of all logical clusters are stored as, without duplicates.
     pub fn stored_resources(&self) -> Vec<GroupResource> {
         let kinds = self.table.kinds().filter(|kind| kind.served && kind.has_verb("delete"));
         let all: BTreeSet<_> = kinds.map(|kind| kind.storage.group_resource()).collect();
@@ -227,59 +228,72 @@ impl Plane {
         WriteContext::new(self.table, &self.seams)
     }
 
-    /// The latest state of an object.
+    /// Reads the latest state of an object.
     ///
     /// # Errors
-    /// When the store fails.
-    pub async fn get(&self, key: &ObjectKey) -> Result<Option<Found>, PlaneError> {
+    /// Fails if the store fails.
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<PlaneObject>, PlaneError> {
         let found = self.objects.get_value(key).await?;
-        Ok(found.map(|(object, revision)| Found { key: key.clone(), revision, object }))
+        Ok(found.map(|(object, revision)| PlaneObject { key: key.clone(), revision, object }))
     }
 
-    /// All objects of a scope at the latest state, each of which must be readable: for loops that conclude from what is not
-    /// among them.
+    /// Reads the object of the present reconcile, and records its revision in the span.
+    pub(crate) async fn get_reconciled(&self, key: &ObjectKey) -> Result<Option<PlaneObject>, PlaneError> {
+        let found = self.get(key).await?;
+        if let Some(found) = &found {
+            record_revision(found.revision);
+        }
+        Ok(found)
+    }
+
+    /// Lists all objects of a scope at the latest revision. All have to be readable, for controllers that conclude
+    /// from absence.
     ///
     /// # Errors
-    /// When the store fails, or one is damaged.
-    pub async fn list(&self, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
-        self.list_past_damage(scope, None).await?.whole()
+    /// Fails if the store fails, or one is damaged.
+    pub async fn list(&self, scope: RangeScope) -> Result<Vec<PlaneObject>, PlaneError> {
+        self.list_skipping_damaged(scope, None).await?.whole()
     }
 
-    /// The objects of a scope, a slice of them in memory at a time, each as it is when its slice is read.
-    pub fn slices(&self, scope: RangeScope) -> Slices<'_> {
+    /// Reads the objects of a scope, a slice of them in memory at a time, each slice at its own revision.
+    pub fn slices(&self, scope: RangeScope) -> ObjectSlices<'_> {
         self.slices_behind(scope, None)
     }
 
-    /// As [`Plane::slices`], of what comes behind an object.
-    pub fn slices_behind(&self, scope: RangeScope, after: Option<ObjectKey>) -> Slices<'_> {
-        let request = RangeRequest { after, limit: Some(SHARE), ..RangeRequest::slices(scope).past_damage() };
-        Slices { plane: self, next: Some(request) }
+    /// Reads slices as [`Plane::slices`] does, from behind an object.
+    pub fn slices_behind(&self, scope: RangeScope, after: Option<ObjectKey>) -> ObjectSlices<'_> {
+        let request = RangeRequest { after, limit: Some(SHARE), ..RangeRequest::slices(scope).skip_damaged() };
+        ObjectSlices { plane: self, next: Some(request) }
     }
 
-    /// Objects of a scope at the latest state, damaged ones apart: so many, or all.
+    /// Lists objects of a scope at the latest revision, damaged ones apart, up to a limit.
     ///
     /// # Errors
-    /// When the store fails.
-    pub async fn list_past_damage(&self, scope: RangeScope, limit: Option<usize>) -> Result<Listed, PlaneError> {
-        let request = RangeRequest { limit, ..RangeRequest::all(scope).past_damage() };
-        Listed::of(self.store().range(request).await?)
+    /// Fails if the store fails.
+    pub async fn list_skipping_damaged(
+        &self,
+        scope: RangeScope,
+        limit: Option<usize>,
+    ) -> Result<ObjectList, PlaneError> {
+        let request = RangeRequest { limit, ..RangeRequest::all(scope).skip_damaged() };
+        ObjectList::of(self.store().range(request).await?)
     }
 
-    /// Creates an object as a request would; `None` when there is one already.
+    /// Creates an object as a request would; `None` if it exists.
     ///
     /// # Errors
-    /// When the rules refuse it or the store fails.
+    /// Fails if the rules refuse it or the store fails.
     pub async fn create(
         &self,
         kind: &Kind,
         cluster: LogicalClusterId,
         object: Value,
-    ) -> Result<Option<Found>, PlaneError> {
+    ) -> Result<Option<PlaneObject>, PlaneError> {
         self.create_checked(kind, cluster, object, None).await
     }
 
-    /// As [`Plane::create`], but of a kind that lives in namespaces, and only in one that is there and stays: nothing comes into a
-    /// namespace behind the back of who empties it. `None` also where it does not.
+    /// Creates a namespaced object as [`Plane::create`] does, but only in a namespace that exists and is not being
+    /// deleted: nothing is created behind the back of the namespace controller. Returns `None` otherwise.
     ///
     /// # Errors
     /// Those of [`Plane::create`].
@@ -288,7 +302,7 @@ impl Plane {
         kind: &Kind,
         cluster: LogicalClusterId,
         object: &Value,
-    ) -> Result<Option<Found>, PlaneError> {
+    ) -> Result<Option<PlaneObject>, PlaneError> {
         let namespace = portolan_types::object::namespace(object);
         let create = || async move {
             match self.staying(cluster, namespace).await? {
@@ -296,14 +310,14 @@ impl Plane {
                 None => Ok(None),
             }
         };
-        store::retried(was_beaten, create).await
+        store::retry_on_conflict(was_beaten, create).await
     }
 
-    /// What a transaction that makes something in a namespace has to check, so that it is not made when the namespace is to end;
-    /// `None` where it is to end already, or is not there.
+    /// Returns the checks of a transaction that creates an object in a namespace, so that it fails if the namespace is
+    /// being deleted; `None` if it already is, or does not exist.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub async fn staying(
         &self,
         cluster: LogicalClusterId,
@@ -322,7 +336,7 @@ impl Plane {
         cluster: LogicalClusterId,
         object: Value,
         check: Option<(ObjectKey, Expect)>,
-    ) -> Result<Option<Found>, PlaneError> {
+    ) -> Result<Option<PlaneObject>, PlaneError> {
         let status = object.get("status").cloned();
         let namespace = kind.namespaced.then(|| portolan_types::object::namespace(&object).to_owned());
         let mut object = lifecycle::prepare_create(&self.context(), kind, object, namespace.as_deref(), None)?;
@@ -340,20 +354,20 @@ impl Plane {
         }
     }
 
-    /// Reads an object, lets `change` change it, and writes it as a request would; tries again when others wrote it meanwhile.
-    /// `None` when there is no such object.
+    /// Reads an object, calls `change`, and writes it as a request would; retries after conflicts. `None` if there is
+    /// no such object.
     ///
     /// # Errors
-    /// When the rules refuse it or the store fails.
+    /// Fails if the rules refuse it or the store fails.
     pub async fn change(
         &self,
         kind: &Kind,
         key: &ObjectKey,
-        mut change: impl FnMut(&mut Value) -> Step + Send,
+        mut change: impl FnMut(&mut Value) -> PlaneChange + Send,
     ) -> Result<Option<Value>, PlaneError> {
         let modify = |object: &mut Value| -> Result<_, PlaneError> {
             let mut new = object.clone();
-            let Step::Write(subresource) = change(&mut new) else { return Ok(store::Step::Keep) };
+            let PlaneChange::Write(subresource) = change(&mut new) else { return Ok(store::Step::Keep) };
             let (new, step) = match lifecycle::prepare_update(&self.context(), kind, subresource, object, new)? {
                 Update::Unchanged => return Ok(store::Step::Keep),
                 Update::Changed(new) => (new, store::Step::Write),
@@ -366,16 +380,16 @@ impl Plane {
         self.modify(key, modify).await
     }
 
-    /// Looks at an object and changes it, again when somebody was faster; with one that is removed goes what it has reserved.
-    /// `None` when there is no such object.
+    /// Reads and changes an object, again after a conflict. A removal also releases what the object has reserved.
+    /// `None` if there is no such object.
     async fn modify(
         &self,
         key: &ObjectKey,
         change: impl FnMut(&mut Value) -> Result<store::Step, PlaneError> + Send,
     ) -> Result<Option<Value>, PlaneError> {
-        // Tries come one after the other; the lock only shows that to the compiler.
+        // Attempts run one after the other; the lock only shows that to the compiler.
         let change = Mutex::new(change);
-        store::retried(was_beaten, || self.try_modify(key, &change)).await
+        store::retry_on_conflict(was_beaten, || self.try_modify(key, &change)).await
     }
 
     async fn try_modify(
@@ -383,7 +397,7 @@ impl Plane {
         key: &ObjectKey,
         change: &Mutex<impl FnMut(&mut Value) -> Result<store::Step, PlaneError> + Send>,
     ) -> Result<Option<Value>, PlaneError> {
-        let Some(Found { mut object, revision, .. }) = self.get(key).await? else { return Ok(None) };
+        let Some(PlaneObject { mut object, revision, .. }) = self.get(key).await? else { return Ok(None) };
         let step = (*change.lock().expect("no code panics under this lock"))(&mut object);
         let (record, released) = match step? {
             store::Step::Keep => return Ok(Some(object)),
@@ -396,7 +410,8 @@ impl Plane {
         Ok(Some(with_revision(key.clone(), revision, object).object))
     }
 
-    /// What gives back the addresses and ports of a Service that goes. A record that is damaged, or somebody else's, stays.
+    /// Returns the writes that release the addresses and ports of a deleted Service. A record that is damaged, or of
+    /// another object, stays.
     async fn releases(&self, key: &ObjectKey, object: &Value) -> Result<Vec<Write>, PlaneError> {
         let mut releases = Vec::new();
         if !key.resource.group.is_empty() || &*key.resource.resource != "services" {
@@ -409,7 +424,7 @@ impl Plane {
                 Err(PlaneError::Store(StoreError::Damaged { .. })) => continue,
                 record => record?,
             };
-            let is_own = |record: &Found| {
+            let is_own = |record: &PlaneObject| {
                 allocation::holder(&record.object)
                     .is_some_and(|(namespace, name)| key.namespace() == Some(&namespace) && key.name == name)
             };
@@ -422,30 +437,30 @@ impl Plane {
         Ok(releases)
     }
 
-    /// Takes a finalizer off an object, which goes when it is deleted and nothing else holds it.
+    /// Removes a finalizer of an object, which goes if it is deleted and nothing else holds it.
     ///
     /// # Errors
     /// Those of [`Plane::change`].
     pub async fn drop_finalizer(&self, kind: &Kind, key: &ObjectKey, finalizer: &str) -> Result<(), PlaneError> {
         let drop_it = |current: &mut Value| {
             let finalizers = portolan_types::object::metadata_mut(current).get_mut("finalizers");
-            let Some(finalizers) = finalizers.and_then(Value::as_array_mut) else { return Step::Keep };
+            let Some(finalizers) = finalizers.and_then(Value::as_array_mut) else { return PlaneChange::Keep };
             let before = finalizers.len();
             finalizers.retain(|own| own != finalizer);
-            if finalizers.len() == before { Step::Keep } else { Step::Write(None) }
+            if finalizers.len() == before { PlaneChange::Keep } else { PlaneChange::Write(None) }
         };
         self.change(kind, key, drop_it).await.map(drop)
     }
 
-    /// Deletes an object as a request would: marks it while finalizers, grace or copies downstream hold it.
+    /// Deletes an object as a request would: marks it while finalizers, grace or downstream copies hold it.
     ///
     /// # Errors
-    /// When the rules refuse it, also by its preconditions, or the store fails.
+    /// Fails if the rules refuse it, also by its preconditions, or the store fails.
     pub async fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<(), PlaneError> {
         self.delete_if(kind, key, options, |_| true).await
     }
 
-    /// As [`Plane::delete`], but an object that is not, or not any more, one that `goes` stays as it is.
+    /// Deletes an object as [`Plane::delete`] does, if `goes` still returns true for it.
     ///
     /// # Errors
     /// Those of [`Plane::delete`].
@@ -458,14 +473,14 @@ impl Plane {
     ) -> Result<(), PlaneError> {
         let _changing = self.changing(key);
         if self.delete_once(kind, key, options, goes).await? {
-            // It is marked, and may have been changed by others since.
+            // It is marked for deletion, and others may have changed it since.
             let options = DeleteOptions { resource_version: None, ..options.clone() };
             self.delete_once(kind, key, &options, |_| true).await?;
         }
         Ok(())
     }
 
-    /// Whether the object has been marked only, and has to go now.
+    /// Deletes an object once. Returns true if it has only been marked, and has to go now.
     async fn delete_once(
         &self,
         kind: &Kind,
@@ -493,11 +508,11 @@ impl Plane {
         Ok(goes_now)
     }
 
-    /// As [`Plane::change`], but as the cluster's own machinery does it: no validation, no generation, no removal. For what no
+    /// Changes an object as [`Plane::change`] does, without validation, generation or removal. For fields that no
     /// request may write, such as the node of a Pod.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub async fn force(
         &self,
         key: &ObjectKey,
@@ -506,30 +521,31 @@ impl Plane {
         let modify = |object: &mut Value| -> Result<_, PlaneError> {
             Ok(if change(object) { store::Step::Write } else { store::Step::Keep })
         };
-        Ok(self.objects.modify(key, modify).await?.map(Modified::into_object))
+        Ok(self.objects.modify(key, modify).await?.map(ModifyOutcome::into_object))
     }
 
-    /// The address of an object of a kind.
+    /// Returns the key of an object of a kind.
     ///
     /// # Errors
     /// 422 when its name or namespace is none.
     pub fn key_of(&self, kind: &Kind, cluster: LogicalClusterId, object: &Value) -> Result<ObjectKey, Status> {
         let bad = |error: portolan_types::InvalidName| Status::bad_request(error.to_string());
         let name: ObjectName = portolan_types::object::name(object).parse().map_err(bad)?;
-        let scope = match kind.namespaced {
-            false => Scope::Cluster,
-            true => Scope::Namespace(portolan_types::object::namespace(object).parse::<NamespaceName>().map_err(bad)?),
+        let scope = if kind.namespaced {
+            Scope::Namespace(portolan_types::object::namespace(object).parse::<NamespaceName>().map_err(bad)?)
+        } else {
+            Scope::Cluster
         };
         Ok(ObjectKey { cluster, resource: kind.storage.group_resource(), scope, name })
     }
 }
 
-/// Gone between reading and writing is as good as changed: the next look tells.
+/// An object that is gone between read and write counts as a conflict: the next attempt sees it.
 fn was_beaten(error: &PlaneError) -> bool {
     matches!(error, PlaneError::Store(StoreError::Conflict { .. } | StoreError::NotFound { .. }))
 }
 
-fn with_revision(key: ObjectKey, revision: ResourceVersion, mut object: Value) -> Found {
+fn with_revision(key: ObjectKey, revision: ResourceVersion, mut object: Value) -> PlaneObject {
     portolan_types::object::metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-    Found { key, revision, object }
+    PlaneObject { key, revision, object }
 }

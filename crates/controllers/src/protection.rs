@@ -1,4 +1,5 @@
-//! Lets go of what admission protected while it was in use: volume claims, volumes, and classes of their attributes.
+//! Protection of objects in use: releases volume claims, volumes, and classes of their attributes once nothing uses
+//! them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,47 +7,47 @@ use std::{
     time::Duration,
 };
 
-use portolan_store::{Change, Event, RangeScope};
+use portolan_store::{ChangeKind, Event, RangeScope};
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Scope, object};
 use serde_json::Value;
 
 use crate::{
     plane::{Plane, PlaneError},
-    runtime::{Controller, Outcome},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// How soon something that is waited for is looked at again though nothing was seen to let go of it. Each look at a claim reads all
-/// pods of its namespace.
+/// Interval at which a waiting object is checked without an event. Each check of a claim reads all pods of its
+/// namespace.
 const AGAIN: Duration = Duration::from_secs(300);
-/// How long a look waits for more to let go.
+/// Delay in which a check collects further events.
 const LINGER: Duration = Duration::from_millis(20);
 
 const CLAIMS: &str = "persistentvolumeclaims";
 const VOLUMES: &str = "persistentvolumes";
 const CLASSES: &str = "volumeattributesclasses";
 
-/// What is protected, and by which finalizer.
+/// Protected resources with their finalizers.
 const PROTECTED: [(&str, &str, &str); 3] = [
     ("", CLAIMS, "kubernetes.io/pvc-protection"),
     ("", VOLUMES, "kubernetes.io/pv-protection"),
     ("storage.k8s.io", CLASSES, "kubernetes.io/vac-protection"),
 ];
 
-/// The loop over what is protected and being deleted.
-pub struct Protection {
+/// Controller of protected objects that are being deleted.
+pub struct ProtectionController {
     plane: Arc<Plane>,
-    waiting: Waiting,
+    waiting: ProtectedObjects,
 }
 
-/// What waits until nobody uses it. In memory only while it does.
+/// Objects that wait until nothing uses them. In memory only while they do.
 #[derive(Default)]
-struct Waiting(Mutex<HashMap<Place, HashSet<ObjectKey>>>);
+struct ProtectedObjects(Mutex<HashMap<ScopeAddress, HashSet<ObjectKey>>>);
 
-/// A namespace of a logical cluster, or what is in none.
-type Place = (LogicalClusterId, Scope);
+/// Namespace of a logical cluster, or its cluster scope.
+type ScopeAddress = (LogicalClusterId, Scope);
 
-impl Waiting {
-    /// From now on it matters who lets go of it. To be called before it is looked who uses it, so that none is missed.
+impl ProtectedObjects {
+    /// Begins to track releases of an object. Call it before reading its users, so that none is missed.
     fn begin(&self, key: &ObjectKey) {
         self.lock().entry((key.cluster, key.scope.clone())).or_default().insert(key.clone());
     }
@@ -61,25 +62,25 @@ impl Waiting {
         }
     }
 
-    /// What waits at a place, as far as `wanted`.
-    fn at(&self, place: &Place, wanted: impl Fn(&ObjectKey) -> bool) -> Vec<ObjectKey> {
+    /// Returns the waiting objects of a scope for which `wanted` is true.
+    fn at(&self, place: &ScopeAddress, wanted: impl Fn(&ObjectKey) -> bool) -> Vec<ObjectKey> {
         let places = self.lock();
         places.get(place).into_iter().flatten().filter(|key| wanted(key)).cloned().collect()
     }
 
-    fn is_nothing(&self, place: &Place) -> bool {
+    fn is_empty(&self, place: &ScopeAddress) -> bool {
         !self.lock().contains_key(place)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, HashSet<ObjectKey>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ScopeAddress, HashSet<ObjectKey>>> {
         self.0.lock().expect("no code panics under this lock")
     }
 }
 
-impl Protection {
-    /// On the objects of `plane`.
+impl ProtectionController {
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Self { plane, waiting: Waiting::default() }
+        Self { plane, waiting: ProtectedObjects::default() }
     }
 
     async fn is_used(&self, key: &ObjectKey, protected: &Value) -> Result<bool, PlaneError> {
@@ -87,30 +88,30 @@ impl Protection {
         match (&*key.resource.resource, key.namespace()) {
             (CLAIMS, Some(namespace)) => {
                 let scope = RangeScope::Namespace(key.cluster, GroupResource::new("", "pods"), namespace.clone());
-                self.any(scope, |pod| uses_claim(pod, protected)).await
+                self.exists(scope, |pod| uses_claim(pod, protected)).await
             }
             (VOLUMES, _) => Ok(protected.pointer("/status/phase").and_then(Value::as_str) == Some("Bound")),
             _ => {
                 let names = |holder: &Value| names_class(holder, &key.name);
-                Ok(self.any(all(CLAIMS), names).await? || self.any(all(VOLUMES), names).await?)
+                Ok(self.exists(all(CLAIMS), names).await? || self.exists(all(VOLUMES), names).await?)
             }
         }
     }
 
-    /// What waits, and the object of an event may have let go of with it.
-    fn let_go(&self, event: &Event) -> Vec<ObjectKey> {
+    /// Returns waiting objects that the object of an event may have released.
+    fn released_by(&self, event: &Event) -> Vec<ObjectKey> {
         let is_pod = &*event.key.resource.resource == "pods";
         let place = (event.key.cluster, if is_pod { event.key.scope.clone() } else { Scope::Cluster });
-        if self.waiting.is_nothing(&place) {
+        if self.waiting.is_empty(&place) {
             return Vec::new();
         }
         let (before, now) = match event.change {
-            Change::Deleted => (Some(&event.record), None),
-            Change::Created | Change::Updated => (event.previous.as_ref(), Some(&event.record)),
+            ChangeKind::Deleted => (Some(&event.record), None),
+            ChangeKind::Created | ChangeKind::Updated => (event.previous.as_ref(), Some(&event.record)),
         };
         let Some(before) = before.map(|record| tree(record)) else { return Vec::new() };
         let now = now.and_then(|record| tree(record));
-        // Of what was damaged nobody knows what it used.
+        // The references of a damaged object are unknown.
         let lets_go = |used: &dyn Fn(&Value) -> bool, uses: &dyn Fn(&Value) -> bool| {
             before.as_ref().is_none_or(used) && !now.as_ref().is_some_and(uses)
         };
@@ -125,8 +126,8 @@ impl Protection {
         })
     }
 
-    /// Whether there is one of a kind. One that is damaged may be it.
-    async fn any(&self, scope: RangeScope, is_it: impl Fn(&Value) -> bool + Send) -> Result<bool, PlaneError> {
+    /// Returns true if `is_it` holds of any object of a scope, or one is damaged.
+    async fn exists(&self, scope: RangeScope, is_it: impl Fn(&Value) -> bool + Send) -> Result<bool, PlaneError> {
         let (mut slices, mut known) = (self.plane.slices(scope), Ok(()));
         while let Some(slice) = slices.next().await? {
             if slice.found.iter().any(|found| is_it(&found.object)) {
@@ -138,13 +139,13 @@ impl Protection {
     }
 }
 
-/// An object that was stored, if it can be read.
+/// Returns the value of a stored object, if it is readable.
 fn tree(record: &Record) -> Option<Value> {
     let object = record.to_value(ResourceVersion::FIRST).ok()?;
     object.get("kind").is_some().then_some(object)
 }
 
-/// The names of claims that a pod has volumes of, or would have.
+/// Returns the names of the claims of a pod's volumes.
 fn claims_of(pod: &Value) -> impl Iterator<Item = String> {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
     volumes.filter_map(|volume| match volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str) {
@@ -156,9 +157,9 @@ fn claims_of(pod: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether a pod uses a claim of its namespace, by name or as one of its ephemeral volumes, as upstream's controller of claims
-/// sees it: one that has no node yet does not, since no node starts it with a claim that is being deleted; and one that has ended
-/// does, by name.
+/// Returns true if a pod uses a claim, by name or as one of its ephemeral volumes, as in kube-controller-manager: a
+/// pod without a node does not, since no node starts it with a claim that is being deleted; a pod that has ended does,
+/// by name.
 fn uses_claim(pod: &Value, claim: &Value) -> bool {
     if pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default().is_empty() {
         return false;
@@ -175,7 +176,7 @@ fn uses_claim(pod: &Value, claim: &Value) -> bool {
     volumes.into_iter().any(uses)
 }
 
-/// Its node has seen the end of it, or nobody waits for that.
+/// Returns true if its node has seen its end, or nothing waits for that.
 fn is_shut_down(pod: &Value) -> bool {
     let grace = object::metadata(pod).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
     object::is_deleting(pod) && grace == Some(0)
@@ -195,7 +196,7 @@ fn finalizer_of(resource: &GroupResource) -> Option<&'static str> {
     PROTECTED.iter().find(of).map(|(.., finalizer)| *finalizer)
 }
 
-impl Controller for Protection {
+impl Controller for ProtectionController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -208,8 +209,8 @@ impl Controller for Protection {
     }
 
     fn keys(&self, event: &Event) -> Vec<Self::Key> {
-        let mut keys = self.let_go(event);
-        // Also when it is gone: then it waits no more.
+        let mut keys = self.released_by(event);
+        // A deleted object is a key as well: it stops waiting.
         if event.record.header.is_deleting && finalizer_of(&event.key.resource).is_some() {
             keys.push(event.key.clone());
         }
@@ -220,23 +221,23 @@ impl Controller for Protection {
         if event.key == *key { Duration::ZERO } else { LINGER }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
-            let Some(finalizer) = finalizer_of(&key.resource) else { return Ok(Outcome::Done) };
+            let Some(finalizer) = finalizer_of(&key.resource) else { return Ok(WorkOutcome::Done) };
             let waits =
                 |object: &Value| object::is_deleting(object) && object::finalizers(object).any(|own| own == finalizer);
-            let found = self.plane.get(key).await?.filter(|found| waits(&found.object));
+            let found = self.plane.get_reconciled(key).await?.filter(|found| waits(&found.object));
             let (Some(found), Some(kind)) = (found, self.plane.stored_kind(&key.resource)) else {
                 self.waiting.end(key);
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             };
             self.waiting.begin(key);
             if self.is_used(key, &found.object).await? {
-                return Ok(Outcome::CheckAgainIn(AGAIN));
+                return Ok(WorkOutcome::RequeueAfter(AGAIN));
             }
             self.plane.drop_finalizer(kind, key, finalizer).await?;
             self.waiting.end(key);
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }
@@ -299,23 +300,27 @@ mod tests {
             record: record.clone(),
             previous: previous.cloned(),
         };
-        let plane = portolan_machinery::kinds::KindTable::builtin();
+        let plane = portolan_kinds::KindTable::builtin();
         let plane = Plane::new(portolan_store::memory(), plane, portolan_types::Seams::system());
-        let protection = Protection::new(Arc::new(plane));
+        let protection = ProtectionController::new(Arc::new(plane));
         let waiting = ["a", "b", "p-own"].map(|name| key("", CLAIMS, name));
         let (whole, less) = (pod(&["a", "b", "c"], None), pod(&["b", "c"], None));
         let (ending, ended) = (pod(&["a", "b"], Some(30)), pod(&["a", "b"], Some(0)));
         let damaged = Arc::new(Record::of(&json!({})));
-        assert_eq!(protection.keys(&event(Change::Deleted, &whole, None)), [], "nobody waits");
+        assert_eq!(protection.keys(&event(ChangeKind::Deleted, &whole, None)), [], "nobody waits");
         waiting.iter().for_each(|key| protection.waiting.begin(key));
         for (case, event, expected) in [
-            ("it is made", event(Change::Created, &whole, None), &[] as &[&str]),
-            ("it is changed otherwise", event(Change::Updated, &whole, Some(&whole)), &[]),
-            ("it is to go", event(Change::Updated, &ending, Some(&whole)), &[]),
-            ("it uses less", event(Change::Updated, &less, Some(&whole)), &["a"]),
-            ("its node has seen the end of it", event(Change::Updated, &ended, Some(&ending)), &["a", "b", "p-own"]),
-            ("it is gone", event(Change::Deleted, &less, None), &["b", "p-own"]),
-            ("it was damaged, and is gone", event(Change::Deleted, &damaged, None), &["a", "b", "p-own"]),
+            ("it is made", event(ChangeKind::Created, &whole, None), &[] as &[&str]),
+            ("it is changed otherwise", event(ChangeKind::Updated, &whole, Some(&whole)), &[]),
+            ("it is to go", event(ChangeKind::Updated, &ending, Some(&whole)), &[]),
+            ("it uses less", event(ChangeKind::Updated, &less, Some(&whole)), &["a"]),
+            (
+                "its node has seen the end of it",
+                event(ChangeKind::Updated, &ended, Some(&ending)),
+                &["a", "b", "p-own"],
+            ),
+            ("it is gone", event(ChangeKind::Deleted, &less, None), &["b", "p-own"]),
+            ("it was damaged, and is gone", event(ChangeKind::Deleted, &damaged, None), &["a", "b", "p-own"]),
         ] {
             let mut names: Vec<_> = protection.keys(&event).iter().map(|key| key.name.to_string()).collect();
             names.sort();

@@ -1,6 +1,6 @@
-//! Counts anew what the objects of a namespace use of its quotas. What is made through the API is charged as it is written;
-//! here is found what else becomes of objects: that they go, end, or are made by loops. Pods of templates are charged as what has
-//! the template is placed; the pods that physical clusters make of it are not counted again.
+//! Recounts the usage of quotas. Requests are charged as they are written; this controller finds the other changes:
+//! objects that are deleted, end, or are made by controllers. Pods of templates are charged when the object with the
+//! template is placed, so the pods that physical clusters make of it are not counted again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,11 +8,9 @@ use std::{
     time::Duration,
 };
 
-use portolan_machinery::{
-    kinds::Kind,
-    quota::{Tally, amounts, count_name, is_counted, is_plain, list},
-};
-use portolan_store::{Change, Damaged, Event, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, DamagedObject, Event, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_strategy::quota::{Tally, amounts, count_name, is_counted, is_plain, list};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectName, Record, annotations,
     object,
@@ -21,34 +19,34 @@ use portolan_types::{
 use serde_json::Value;
 
 use crate::{
-    plane::{Found, Plane, PlaneError, Step},
-    runtime::{Controller, Outcome},
+    plane::{Plane, PlaneChange, PlaneError, PlaneObject},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// How long other events wait for more of them. What is made through the API has been charged already: what loops make is seldom and
-/// can wait.
+/// Delays in which a count collects further events. Requests have been charged already; objects that controllers make
+/// are rare and can wait.
 const AFTER_DELETION: Duration = Duration::from_millis(100);
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
 const AFTER_CREATION: Duration = Duration::from_secs(2);
-/// Core resources whose objects use more or less as they change; all others are counted while they are there.
+/// Core resources whose usage changes with the object; all others count while they exist.
 const CHANGING: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
-/// For what nobody tells: pods that should have been gone.
+/// Interval of recounts without an event, for pods past their grace.
 const RESYNC: Duration = Duration::from_secs(300);
 
-type Namespace = (LogicalClusterId, NamespaceName);
+type NamespaceAddress = (LogicalClusterId, NamespaceName);
 
-/// The loop over quotas.
-pub struct Quotas {
+/// Controller of quotas.
+pub struct QuotaController {
     plane: Arc<Plane>,
     kind: &'static Kind,
-    /// Of all namespaced kinds, as they are stored.
+    /// Resources of all namespaced kinds, as they are stored.
     counted: BTreeSet<GroupResource>,
-    /// Namespaces that have quotas, with the custom resources that these name: events about anything else are no matter.
-    guarded: Mutex<HashMap<Namespace, BTreeSet<GroupResource>>>,
+    /// Namespaces with quotas, and the custom resources that these name: events of other resources are ignored.
+    guarded: Mutex<HashMap<NamespaceAddress, BTreeSet<GroupResource>>>,
 }
 
-impl Quotas {
-    /// On the objects of `plane`.
+impl QuotaController {
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
         let kind =
             plane.table().kind(&GroupVersionKind::new("", "v1", "ResourceQuota")).expect("the table has core/v1");
@@ -57,18 +55,18 @@ impl Quotas {
         Self { plane, kind, counted, guarded: Mutex::default() }
     }
 
-    fn guarded(&self) -> std::sync::MutexGuard<'_, HashMap<Namespace, BTreeSet<GroupResource>>> {
+    fn guarded(&self) -> std::sync::MutexGuard<'_, HashMap<NamespaceAddress, BTreeSet<GroupResource>>> {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The custom resources that quotas name.
-    fn custom(&self, quotas: &[Found]) -> BTreeSet<GroupResource> {
+    /// Returns the custom resources that quotas name.
+    fn custom(&self, quotas: &[PlaneObject]) -> BTreeSet<GroupResource> {
         let names = quotas.iter().filter_map(|quota| quota.object.pointer("/spec/hard")?.as_object()).flatten();
         let custom = names.filter_map(|(name, _)| custom(name));
         custom.filter(|resource| !self.counted.contains(resource)).collect()
     }
 
-    /// Whether an update can make a difference. A quota is written with everything that is charged to it, which does not.
+    /// Returns true if an update can change the usage. A charge writes the quota itself, which does not.
     fn matters(&self, event: &Event) -> bool {
         let resource = &event.key.resource;
         let is_quota = *resource == self.kind.group_resource();
@@ -85,7 +83,7 @@ impl Quotas {
 
     async fn count(
         &self,
-        namespace: &Namespace,
+        namespace: &NamespaceAddress,
         resource: &GroupResource,
         (tallies, claims): (&mut [Tally<'_>], &mut Vec<ObjectName>),
     ) -> Result<(), PlaneError> {
@@ -100,7 +98,7 @@ impl Quotas {
             let object = match (is_plain(resource), stored) {
                 (true, _) => Value::Null,
                 (false, Ok(stored)) => stored.to_value()?,
-                // What it uses is not known, and less must not be told than there is.
+                // Its usage is unknown, and the quota must not show less than is used.
                 (false, Err(damaged)) => return Err(damaged.into()),
             };
             if !is_charged_above(resource, &object) {
@@ -111,10 +109,11 @@ impl Quotas {
         .await
     }
 
-    /// Counts the pods of what is placed, as placements tell of them, and the claims that are not there: `claims` are.
+    /// Counts the pods of placed objects, as their Placements charge them, and the claims that do not exist; `claims`
+    /// do.
     async fn count_placed(
         &self,
-        namespace: &Namespace,
+        namespace: &NamespaceAddress,
         claims: &[ObjectName],
         tallies: &mut [Tally<'_>],
     ) -> Result<(), PlaneError> {
@@ -137,12 +136,12 @@ impl Quotas {
 
     async fn each(
         &self,
-        (cluster, namespace): &Namespace,
+        (cluster, namespace): &NamespaceAddress,
         resource: &GroupResource,
-        mut take: impl FnMut(Result<&StoredObject, Damaged>) -> Result<(), StoreError> + Send,
+        mut take: impl FnMut(Result<&StoredObject, DamagedObject>) -> Result<(), StoreError> + Send,
     ) -> Result<(), PlaneError> {
         let scope = RangeScope::Namespace(*cluster, resource.clone(), namespace.clone());
-        let mut next = Some(RangeRequest::slices(scope).past_damage());
+        let mut next = Some(RangeRequest::slices(scope).skip_damaged());
         while let Some(request) = next {
             let page = self.plane.store().range(request.clone()).await?;
             page.objects.iter().map(Ok).try_for_each(&mut take)?;
@@ -152,8 +151,9 @@ impl Quotas {
         Ok(())
     }
 
-    /// Writes the usage, unless the quota was written since: then it may have been charged for what was not counted.
-    async fn write(&self, quota: &Found, used: Value) -> Result<bool, PlaneError> {
+    /// Writes the usage, unless the quota has been written since: it may have been charged for objects that were not
+    /// counted.
+    async fn write(&self, quota: &PlaneObject, used: Value) -> Result<bool, PlaneError> {
         let hard = quota.object.pointer("/spec/hard").cloned().unwrap_or_default();
         let status = |key: &str| amounts(quota.object.pointer(&format!("/status/{key}")));
         if status("hard") == amounts(Some(&hard))
@@ -167,10 +167,10 @@ impl Quotas {
         let change = |current: &mut Value| {
             is_current = object::meta_text(current, "resourceVersion") == as_counted;
             if !is_current {
-                return Step::Keep;
+                return PlaneChange::Keep;
             }
             current["status"] = serde_json::json!({"hard": hard, "used": used});
-            Step::Write(Some("status"))
+            PlaneChange::Write(Some("status"))
         };
         self.plane.change(self.kind, &quota.key, change).await?;
         Ok(is_current)
@@ -181,14 +181,14 @@ fn placements() -> GroupResource {
     GroupResource::new(GROUP, "placements")
 }
 
-/// What a `Placement` is about, and what it tells is charged.
+/// Returns the object of a `Placement`, and its charge.
 fn charged(placement: &Value) -> (&str, PlacementStatus) {
     let name = placement.pointer("/spec/object/name").and_then(Value::as_str).unwrap_or_default();
     let status = placement.get("status").cloned().unwrap_or_default();
     (name, serde_json::from_value(status).unwrap_or_default())
 }
 
-/// Whether a pod shows what a physical cluster made of a template: the template is counted, wherever its pods are.
+/// Returns true for an object that a physical cluster made of a template: the template is charged.
 fn is_charged_above(resource: &GroupResource, object: &Value) -> bool {
     let is_pod = resource.group.is_empty() && *resource.resource == *"pods";
     if !is_pod || object::label(object, annotations::PROJECTED_FROM).is_none() {
@@ -198,14 +198,14 @@ fn is_charged_above(resource: &GroupResource, object: &Value) -> bool {
     matches!(kind, Some("ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController"))
 }
 
-/// A custom resource in `count/<plural>.<group>`; groups of Kubernetes' own have been looked up.
+/// Returns the custom resource of `count/<plural>.<group>`; groups of Kubernetes have been looked up before.
 fn custom(name: &str) -> Option<GroupResource> {
     let (resource, group) = name.strip_prefix("count/")?.split_once('.')?;
     group.contains('.').then(|| GroupResource::new(group, resource))
 }
 
-impl Controller for Quotas {
-    type Key = Namespace;
+impl Controller for QuotaController {
+    type Key = NamespaceAddress;
 
     fn name(&self) -> &'static str {
         "quotas"
@@ -224,37 +224,38 @@ impl Controller for Quotas {
         let key = (event.key.cluster, namespace.clone());
         let mut guarded = self.guarded();
         let is_quota = event.key.resource == self.kind.group_resource();
-        if is_quota && event.change != Change::Deleted {
+        if is_quota && event.change != ChangeKind::Deleted {
             guarded.entry(key.clone()).or_default();
         }
         let resource = &event.key.resource;
         let is_named = |custom: &BTreeSet<GroupResource>| self.counted.contains(resource) || custom.contains(resource);
-        let counts = event.change != Change::Updated || self.matters(event);
+        let counts = event.change != ChangeKind::Updated || self.matters(event);
         if counts && guarded.get(&key).is_some_and(is_named) { vec![key] } else { Vec::new() }
     }
 
     fn linger(&self, event: &Event, _: &Self::Key) -> Duration {
         let is_quota = event.key.resource == self.kind.group_resource();
         match event.change {
-            Change::Created if is_quota => Duration::ZERO,
-            Change::Deleted => AFTER_DELETION,
-            Change::Updated => AFTER_CHANGE,
-            Change::Created => AFTER_CREATION,
+            ChangeKind::Created if is_quota => Duration::ZERO,
+            ChangeKind::Deleted => AFTER_DELETION,
+            ChangeKind::Updated => AFTER_CHANGE,
+            ChangeKind::Created => AFTER_CREATION,
         }
     }
 
-    fn reconcile<'a>(&'a self, namespace: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, namespace: &'a Self::Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let (cluster, name) = namespace;
             let scope = RangeScope::Namespace(*cluster, self.kind.group_resource(), name.clone());
-            // Quotas first: whatever is made after this is charged to them and so shows in their revisions.
+            // Quotas are read first: objects that are created later are charged to them, which shows in their
+            // revisions.
             let quotas = self.plane.list(scope).await?;
             if quotas.is_empty() {
                 self.guarded().remove(namespace);
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             }
             let custom = self.custom(&quotas);
-            // Before anything is counted, so that what is made meanwhile comes again.
+            // This comes before the count, so that an object that is created meanwhile queues the key again.
             self.guarded().insert(namespace.clone(), custom.clone());
             let now = self.plane.seams().clock.now();
             let known = |name: &str| is_known(&self.counted, name);
@@ -269,15 +270,16 @@ impl Controller for Quotas {
             for (quota, tally) in quotas.iter().zip(tallies) {
                 all_written &= self.write(quota, list(&tally.used())).await?;
             }
-            Ok(Outcome::CheckAgainIn(if all_written { RESYNC } else { AFTER_DELETION }))
+            Ok(WorkOutcome::RequeueAfter(if all_written { RESYNC } else { AFTER_DELETION }))
         })
     }
 }
 
-/// Whether anything can use what a quota names: a count of no kind stays untold.
+/// Returns true if a resource of a quota can be used: a count of no kind is not reported.
 fn is_known(counted: &BTreeSet<GroupResource>, name: &str) -> bool {
-    match name.starts_with("count/") {
-        true => custom(name).is_some() || counted.iter().any(|resource| count_name(resource) == name),
-        false => true,
+    if name.starts_with("count/") {
+        custom(name).is_some() || counted.iter().any(|resource| count_name(resource) == name)
+    } else {
+        true
     }
 }

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use portolan_machinery::kinds::Kind;
-use portolan_store::{Change, Event};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, Event};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, object,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    plane::{Plane, PlaneError, Step},
-    runtime::{Controller, Outcome},
+    plane::{Plane, PlaneChange, PlaneError},
+    runtime::{Controller, WorkOutcome},
 };
 
 const ACCOUNT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// The loop of what every namespace has.
-pub struct ServiceAccounts {
+pub struct ServiceAccountController {
     plane: Arc<Plane>,
     namespaces: &'static Kind,
     accounts: &'static Kind,
@@ -26,7 +26,7 @@ pub struct ServiceAccounts {
     root_ca: String,
 }
 
-impl ServiceAccounts {
+impl ServiceAccountController {
     /// On the objects of `plane`; `root_ca` is PEM.
     pub fn new(plane: Arc<Plane>, root_ca: &str) -> Self {
         let kind = |name| plane.table().kind(&GroupVersionKind::new("", "v1", name)).expect("the table has core/v1");
@@ -44,11 +44,12 @@ impl ServiceAccounts {
             },
         });
         let key = self.plane.key_of(self.config_maps, cluster, &wanted)?;
-        let found = self.plane.change(self.config_maps, &key, |map| match map.get("data") == Some(&data) {
-            true => Step::Keep,
-            false => {
+        let found = self.plane.change(self.config_maps, &key, |map| {
+            if map.get("data") == Some(&data) {
+                PlaneChange::Keep
+            } else {
                 map["data"] = data.clone();
-                Step::Write(None)
+                PlaneChange::Write(None)
             }
         });
         if found.await?.is_none() {
@@ -69,7 +70,7 @@ impl ServiceAccounts {
     }
 }
 
-impl Controller for ServiceAccounts {
+impl Controller for ServiceAccountController {
     type Key = (LogicalClusterId, NamespaceName);
 
     fn name(&self) -> &'static str {
@@ -83,30 +84,31 @@ impl Controller for ServiceAccounts {
     fn keys(&self, event: &Event) -> Vec<Self::Key> {
         let namespace = match (&*event.key.resource.resource, &*event.key.name) {
             ("namespaces", name) => name.parse().ok(),
-            // Only what is gone or changed needs mending; what is there when the loop starts is seen by its namespace.
-            ("serviceaccounts", ACCOUNT) if event.change == Change::Deleted => event.key.namespace().cloned(),
-            ("configmaps", ROOT_CA) if event.change != Change::Created => event.key.namespace().cloned(),
+            // Only deleted or changed objects need a repair; objects that exist at the start are covered by their
+            // namespace.
+            ("serviceaccounts", ACCOUNT) if event.change == ChangeKind::Deleted => event.key.namespace().cloned(),
+            ("configmaps", ROOT_CA) if event.change != ChangeKind::Created => event.key.namespace().cloned(),
             _ => None,
         };
         namespace.map(|namespace| (event.key.cluster, namespace)).into_iter().collect()
     }
 
-    fn reconcile<'a>(&'a self, (cluster, namespace): &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, (cluster, namespace): &'a Self::Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let name: ObjectName = namespace.parse().expect("a DNS label is a path segment");
             let key = ObjectKey::cluster_scoped(*cluster, self.namespaces.group_resource(), name);
-            let active = |found: crate::plane::Found| !object::is_deleting(&found.object);
+            let active = |found: crate::plane::PlaneObject| !object::is_deleting(&found.object);
             if !self.plane.get(&key).await?.is_some_and(active) {
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             }
             self.ensure_account(*cluster, namespace).await?;
             self.ensure_root_ca(*cluster, namespace).await?;
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }
 
-/// Whether an object is one of those that this loop makes: they never go downstream.
+/// Returns true for the objects that this controller makes: they never go downstream.
 pub fn is_furniture(object: &Value) -> bool {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     matches!((kind, object::name(object)), ("ServiceAccount", ACCOUNT) | ("ConfigMap", ROOT_CA))

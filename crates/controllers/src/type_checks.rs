@@ -1,26 +1,27 @@
-//! Tells in the status of ValidatingAdmissionPolicies which of their expressions do not fit the kinds that they are for. As with
-//! kube-controller-manager, each generation is checked once, by the kinds that there are then.
+//! Type checks of ValidatingAdmissionPolicies, reported in their status. As in kube-controller-manager, each
+//! generation is checked once, with the kinds of that moment.
 
 use std::sync::Arc;
 
-use portolan_machinery::{kinds::Kind, type_check};
+use portolan_kinds::Kind;
 use portolan_store::Event;
+use portolan_strategy::type_check;
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Status};
 use serde_json::Value;
 
 use crate::{
-    plane::{Plane, PlaneError, Step},
-    runtime::{Controller, Outcome},
+    plane::{Plane, PlaneChange, PlaneError},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// The loop of the type check; its key is a policy.
-pub struct TypeChecks {
+/// Controller of type checks; its key is a policy.
+pub struct TypeCheckController {
     plane: Arc<Plane>,
     kind: &'static Kind,
 }
 
-impl TypeChecks {
-    /// On the objects of `plane`.
+impl TypeCheckController {
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
         let gvk = GroupVersionKind::new("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
         let kind = plane.table().kind(&gvk).expect("the table has admissionregistration.k8s.io/v1");
@@ -28,7 +29,7 @@ impl TypeChecks {
     }
 }
 
-impl Controller for TypeChecks {
+impl Controller for TypeCheckController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -43,26 +44,26 @@ impl Controller for TypeChecks {
         vec![event.key.clone()]
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
-            let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+            let Some(found) = self.plane.get_reconciled(key).await? else { return Ok(WorkOutcome::Done) };
             let surface = self.plane.kinds().of(key.cluster).await?;
             let generation = generation(&found.object);
-            // Many expressions and kinds take their time.
+            // A check of many expressions and kinds is slow.
             let checking = tokio::task::spawn_blocking(move || type_check::checked(&found.object, &surface));
-            let Some(checked) = checking.await.map_err(Status::internal)? else { return Ok(Outcome::Done) };
+            let Some(checked) = checking.await.map_err(Status::internal)? else { return Ok(WorkOutcome::Done) };
             let write = |policy: &mut Value| {
                 if self::generation(policy) != generation {
-                    // Its event brings the key back.
-                    return Step::Keep;
+                    // Its event queues the key again.
+                    return PlaneChange::Keep;
                 }
                 for part in ["observedGeneration", "typeChecking"] {
                     policy["status"][part] = checked[part].clone();
                 }
-                Step::Write(Some("status"))
+                PlaneChange::Write(Some("status"))
             };
             self.plane.change(self.kind, key, write).await?;
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }

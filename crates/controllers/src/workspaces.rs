@@ -1,78 +1,76 @@
-//! Takes along what is in a workspace that is deleted: workspaces below it first, then what is placed or has finalizers,
-//! then all the rest in one tombstone.
+//! Deletion of workspaces with their content: descendants first, then objects that are placed or have finalizers, then
+//! all others in one tombstone.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use portolan_machinery::{
-    kinds::Kind,
-    lifecycle::{DeleteOptions, Propagation},
-};
+use portolan_kinds::Kind;
 use portolan_store::{Event, RangeRequest, RangeScope, StoreError};
+use portolan_strategy::lifecycle::{DeleteOptions, Propagation};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    emptying::{Cuts, Emptying, GO_ON, LINGER, RECHECK, SHARE, waits_for_others},
-    plane::{Plane, PlaneError, Step},
-    remains::{Remains, set_conditions},
-    runtime::{Controller, Outcome},
+    emptying::{CarriedState, EmptyingScopes, LINGER, RECHECK, REQUEUE_NOW, SHARE, waits_for_others},
+    plane::{Plane, PlaneChange, PlaneError},
+    remaining_content::{RemainingContent, set_conditions},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// Holds a Workspace until its logical cluster is gone; kcp's name.
+/// Finalizer that holds a Workspace until its logical cluster is gone; kcp's name.
 pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
 
-/// Objects whose finalizers are told of a logical cluster that goes: of all others it is known that they are there.
+/// Most objects whose finalizers are reported; the others are only counted.
 const READ: usize = 1000;
 
-/// The workspace loop.
-pub struct Workspaces {
+/// Controller of workspaces.
+pub struct WorkspaceController {
     plane: Arc<Plane>,
-    directory: Arc<dyn Directory>,
+    directory: Arc<dyn ClusterDirectory>,
     kind: &'static Kind,
-    emptying: Emptying<LogicalClusterId, ObjectKey>,
-    cuts: Cuts<LogicalClusterId, ObjectKey>,
+    emptying: EmptyingScopes<LogicalClusterId, ObjectKey>,
+    cuts: CarriedState<LogicalClusterId, ObjectKey>,
 }
 
-/// What a look at a logical cluster that goes has found.
+/// Result of a pass over a logical cluster that is being deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// Nothing holds it any more.
+enum HoldState {
+    /// Nothing holds it.
     Nothing,
-    /// Something that has been asked to go.
+    /// Objects that are being deleted hold it.
     Some,
-    /// The look had its share, and there may be more.
+    /// The pass had its share, and there may be more.
     More,
 }
 
-/// Which logical clusters there are, as the API server knows them.
-pub trait Directory: Send + Sync {
-    /// No workspace is made in `cluster` any more.
+/// Directory of logical clusters, as the API server knows them.
+pub trait ClusterDirectory: Send + Sync {
+    /// Stops the creation of workspaces in `cluster`.
     fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// The logical clusters whose workspaces are in `parent`.
+    /// Returns the logical clusters whose workspaces are in `parent`.
     fn children(&self, parent: LogicalClusterId) -> Vec<LogicalClusterId>;
 
-    /// From now on it is as if `cluster` had never been.
+    /// Removes `cluster` from the directory.
     fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
 }
 
-impl Workspaces {
-    /// On the objects of `plane`.
-    pub fn new(plane: Arc<Plane>, directory: Arc<dyn Directory>) -> Self {
+impl WorkspaceController {
+    /// Makes the controller.
+    pub fn new(plane: Arc<Plane>, directory: Arc<dyn ClusterDirectory>) -> Self {
         let gvk = GroupVersionKind::new("tenancy.kcp.io", "v1alpha1", "Workspace");
         let kind = plane.table().kind(&gvk).expect("the table has tenancy.kcp.io");
-        Self { plane, directory, kind, emptying: Emptying::default(), cuts: Cuts::default() }
+        Self { plane, directory, kind, emptying: EmptyingScopes::default(), cuts: CarriedState::default() }
     }
 
-    /// Asks everything that holds `cluster`, which goes because of the workspace `key`, to go: a share of it. `remains` takes in
-    /// what is left.
-    async fn empty(
+    /// Deletes a share of the objects that hold `cluster`, which goes because of the workspace `key`. `remains`
+    /// records what is left.
+    async fn delete_content(
         &self,
         cluster: LogicalClusterId,
         key: &ObjectKey,
-        remains: &mut Remains,
-    ) -> Result<Left, PlaneError> {
+        remains: &mut RemainingContent,
+    ) -> Result<HoldState, PlaneError> {
         self.directory.mark_deleting(cluster).await?;
         portolan_types::failpoint!("controllers/workspace-marked");
         self.emptying.begin(cluster, key.clone());
@@ -84,29 +82,33 @@ impl Workspaces {
                 asked += 1;
             }
             if asked >= SHARE {
-                return Ok(Left::More);
+                return Ok(HoldState::More);
             }
             slice.found.iter().for_each(|child| remains.add(&child.key.resource, &child.object));
             left |= !slice.found.is_empty();
             known.extend(slice.found.iter().filter_map(|child| cluster_of(&child.object)));
         }
-        // One whose Workspace cannot be read, or was deleted as such, goes without it.
+        // A descendant whose Workspace cannot be read, or is deleted already, is removed here.
         for child in self.directory.children(cluster).into_iter().filter(|child| !known.contains(child)) {
-            match Box::pin(self.empty(child, key, remains)).await? {
-                Left::Nothing => self.end(child).await?,
-                Left::Some => left = true,
-                Left::More => return Ok(Left::More),
+            match Box::pin(self.delete_content(child, key, remains)).await? {
+                HoldState::Nothing => self.remove_cluster(child).await?,
+                HoldState::Some => left = true,
+                HoldState::More => return Ok(HoldState::More),
             }
         }
-        if left { Ok(Left::Some) } else { self.release_held(cluster, remains).await }
+        if left { Ok(HoldState::Some) } else { self.release_held(cluster, remains).await }
     }
 
-    async fn release_held(&self, cluster: LogicalClusterId, remains: &mut Remains) -> Result<Left, PlaneError> {
+    async fn release_held(
+        &self,
+        cluster: LogicalClusterId,
+        remains: &mut RemainingContent,
+    ) -> Result<HoldState, PlaneError> {
         let from = self.cuts.take(&cluster);
         let is_whole = from.is_none();
         remains.is_part |= !is_whole;
-        // What is damaged holds nothing: it goes with the rest.
-        let mut request = RangeRequest::slices(RangeScope::Everything(cluster)).past_damage();
+        // Damaged objects hold nothing: the tombstone removes them.
+        let mut request = RangeRequest::slices(RangeScope::Everything(cluster)).skip_damaged();
         (request.after, request.limit) = (from, Some(SHARE));
         let (mut held, mut asked) = (false, 0);
         loop {
@@ -117,10 +119,10 @@ impl Workspaces {
                     continue;
                 }
                 let kind = self.plane.kind_of(cluster, &stored.key.resource).await?;
-                // What nobody can read or write any more would hold the workspace for ever.
+                // An object that cannot be read or written would hold the workspace for ever.
                 if kind.is_some() || !header.placed_on.is_empty() {
                     held = true;
-                    // One whose header alone can be read is held by nothing that could be told.
+                    // Without a readable body, no finalizer can be named.
                     let read = if remains.objects() < READ { stored.to_value().ok() } else { None };
                     remains.add(&stored.key.resource, &read.unwrap_or_default());
                 }
@@ -130,43 +132,47 @@ impl Workspaces {
                 }
             }
             match page.last.filter(|_| page.more) {
-                None if held => return Ok(Left::Some),
-                None if is_whole => return Ok(Left::Nothing),
-                // What it began behind may hold it.
-                None => return Ok(Left::More),
+                None if held => return Ok(HoldState::Some),
+                None if is_whole => return Ok(HoldState::Nothing),
+                // Objects before the start of this pass may hold it.
+                None => return Ok(HoldState::More),
                 Some(last) if asked >= SHARE => {
                     self.cuts.keep(cluster, last);
-                    return Ok(Left::More);
+                    return Ok(HoldState::More);
                 }
                 last => request.after = last,
             }
         }
     }
 
-    /// Says on the Workspace what holds it, or that nothing does any more, as kcp does. What holds nothing is not told of: it goes
-    /// with the rest.
-    async fn tell(&self, key: &ObjectKey, remains: &Remains) -> Result<(), PlaneError> {
+    /// Reports on the Workspace what holds it, or that nothing does, as kcp does. Objects that hold nothing are not
+    /// reported.
+    async fn write_conditions(&self, key: &ObjectKey, remains: &RemainingContent) -> Result<(), PlaneError> {
         let words: Vec<_> = remains.resources().into_iter().chain(remains.finalizers("workspace")).collect();
-        let condition = match words.is_empty() {
-            true => json!({"type": "WorkspaceContentDeleted", "status": "True"}),
-            false => json!({
+        let condition = if words.is_empty() {
+            json!({"type": "WorkspaceContentDeleted", "status": "True"})
+        } else {
+            json!({
                 "type": "WorkspaceContentDeleted",
                 "status": "False",
                 "severity": "Info",
                 "reason": "SomeResourcesRemain",
                 "message": words.join("; "),
-            }),
+            })
         };
         let now = self.plane.seams().now_text();
-        let write_down = |workspace: &mut Value| match set_conditions(workspace, [condition.clone()], &now) {
-            true => Step::Write(Some("status")),
-            false => Step::Keep,
+        let write_down = |workspace: &mut Value| {
+            if set_conditions(workspace, [condition.clone()], &now) {
+                PlaneChange::Write(Some("status"))
+            } else {
+                PlaneChange::Keep
+            }
         };
         self.plane.change(self.kind, key, write_down).await.map(drop)
     }
 
-    /// The logical cluster goes, then its entry in the directory.
-    async fn end(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
+    /// Removes the logical cluster, then its entry in the directory.
+    async fn remove_cluster(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
         match self.plane.store().delete_cluster(cluster).await {
             Ok(_) | Err(StoreError::ClusterGone { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -179,12 +185,12 @@ impl Workspaces {
         Ok(())
     }
 
-    fn is_asked_to_go(&self, event: &Event) -> bool {
+    fn is_deletion(&self, event: &Event) -> bool {
         event.record.header.is_deleting && event.key.resource == self.kind.group_resource()
     }
 }
 
-/// The logical cluster that a Workspace is.
+/// Returns the logical cluster of a Workspace.
 fn cluster_of(workspace: &Value) -> Option<LogicalClusterId> {
     workspace.pointer("/spec/cluster").and_then(Value::as_str)?.parse().ok()
 }
@@ -193,7 +199,7 @@ fn background() -> DeleteOptions {
     DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
 }
 
-impl Controller for Workspaces {
+impl Controller for WorkspaceController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -210,45 +216,45 @@ impl Controller for Workspaces {
 
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let around = self.emptying.key(|| Some(event.key.cluster));
-        let itself = self.is_asked_to_go(event).then(|| event.key.clone());
+        let itself = self.is_deletion(event).then(|| event.key.clone());
         around.into_iter().chain(itself).collect()
     }
 
     fn linger(&self, event: &Event, _: &Self::Key) -> Duration {
-        if self.is_asked_to_go(event) { Duration::ZERO } else { LINGER }
+        if self.is_deletion(event) { Duration::ZERO } else { LINGER }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
-            let Some(workspace) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+            let Some(workspace) = self.plane.get_reconciled(key).await? else { return Ok(WorkOutcome::Done) };
             let held = object::finalizers(&workspace.object).any(|finalizer| finalizer == FINALIZER);
             if !object::is_deleting(&workspace.object) || !held {
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             }
             if let Some(cluster) = cluster_of(&workspace.object) {
                 if let Some(rest) = self.emptying.rest(&cluster) {
-                    return Ok(Outcome::CheckAgainIn(rest));
+                    return Ok(WorkOutcome::RequeueAfter(rest));
                 }
-                let (began, mut remains) = (Instant::now(), Remains::default());
-                match self.empty(cluster, key, &mut remains).await? {
-                    Left::Nothing => {
-                        self.end(cluster).await?;
+                let (began, mut remains) = (Instant::now(), RemainingContent::default());
+                match self.delete_content(cluster, key, &mut remains).await? {
+                    HoldState::Nothing => {
+                        self.remove_cluster(cluster).await?;
                         if object::finalizers(&workspace.object).any(|finalizer| finalizer != FINALIZER) {
-                            self.tell(key, &Remains::default()).await?;
+                            self.write_conditions(key, &RemainingContent::default()).await?;
                         }
                     }
-                    Left::More => return Ok(GO_ON),
-                    Left::Some => {
-                        self.emptying.looked(&cluster, began);
+                    HoldState::More => return Ok(REQUEUE_NOW),
+                    HoldState::Some => {
+                        self.emptying.record_pass(&cluster, began);
                         if !remains.is_part {
-                            self.tell(key, &remains).await?;
+                            self.write_conditions(key, &remains).await?;
                         }
-                        return Ok(Outcome::CheckAgainIn(RECHECK));
+                        return Ok(WorkOutcome::RequeueAfter(RECHECK));
                     }
                 }
             }
             self.plane.drop_finalizer(self.kind, key, FINALIZER).await?;
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }

@@ -8,22 +8,24 @@ use std::{
 };
 
 use portolan_controllers::{
-    Controller, LoopMetrics, Loops, Outcome, Plane, PlaneError, common,
-    token_secrets::{SecretToken, Sign, TokenSecrets},
-    workspaces::{Directory, FINALIZER, Workspaces},
+    Controller, LoopMetrics, Loops, Plane, PlaneError, WorkOutcome, common,
+    token_secrets::{SecretToken, TokenSecretController, TokenSigner},
+    workspaces::{ClusterDirectory, FINALIZER, WorkspaceController},
 };
-use portolan_machinery::{
+use portolan_kinds::{
+    Kind, KindTable, Kinds, Surface,
     custom::{self, Definition},
-    kinds::{Kind, KindTable, Kinds, Surface},
-    lifecycle::{DeleteOptions, Propagation},
-    rbac,
 };
 use portolan_store::{
     Engine, Event, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction, WatchScope,
 };
+use portolan_strategy::{
+    lifecycle::{DeleteOptions, Propagation},
+    rbac,
+};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Status, object,
-    placement::{Phase, PlacedCopy, PlacementRecord},
+    placement::{CopyPhase, PlacedCopy, PlacementRecord},
 };
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
@@ -61,7 +63,7 @@ impl Kinds for AsStored {
     }
 }
 
-struct Fixture {
+struct FeedFixture {
     plane: Arc<Plane>,
     _tasks: JoinSet<()>,
 }
@@ -70,7 +72,7 @@ struct Fixture {
 const PATIENCE: Duration = Duration::from_secs(20);
 const CLUSTER: LogicalClusterId = LogicalClusterId::ROOT;
 
-impl Fixture {
+impl FeedFixture {
     fn start() -> Self {
         Self::start_with(|loops| loops)
     }
@@ -83,9 +85,9 @@ impl Fixture {
 
     fn start_filling_secrets() -> Self {
         let sign = |token: SecretToken| Ok(format!("{}/{}/{}", token.namespace, token.account, token.secret));
-        let sign: Sign = Arc::new(sign);
+        let sign: TokenSigner = Arc::new(sign);
         Self::start_with(move |loops| {
-            let filling = TokenSecrets::new(loops.plane().clone(), "a certificate", sign);
+            let filling = TokenSecretController::new(loops.plane().clone(), "a certificate", sign);
             loops.with(filling)
         })
     }
@@ -112,7 +114,7 @@ impl Fixture {
     async fn release(&self, key: &ObjectKey) {
         let release = |current: &mut Value| {
             object::metadata_mut(current).remove("finalizers");
-            portolan_controllers::plane::Step::Write(None)
+            portolan_controllers::plane::PlaneChange::Write(None)
         };
         let kind = self.plane.kind_of(key.cluster, &key.resource).await.unwrap().unwrap();
         self.plane.change(&kind, key, release).await.unwrap();
@@ -169,7 +171,7 @@ fn sibling(key: &ObjectKey, resource: &str, name: &str) -> ObjectKey {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_gets_its_account_and_the_root_certificate_and_takes_its_content_along() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let created = Instant::now();
     let account = sibling(&shop, "serviceaccounts", "default");
@@ -185,7 +187,7 @@ async fn a_namespace_gets_its_account_and_the_root_certificate_and_takes_its_con
 
 #[tokio::test(start_paused = true)]
 async fn content_with_a_finalizer_holds_its_namespace_and_says_so() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let mut held = config_map("held", None);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -216,7 +218,7 @@ fn slice_of((service, uid): (&str, &str), name: &str, endpoints: Value) -> Value
         "ports": [{"name": "web", "port": 8080, "protocol": "TCP"}]})
 }
 
-async fn uid_of(f: &Fixture, key: &ObjectKey) -> String {
+async fn uid_of(f: &FeedFixture, key: &ObjectKey) -> String {
     object::meta_text(&f.get(key).await.expect("it is there"), "uid").to_owned()
 }
 
@@ -227,7 +229,7 @@ fn addresses(endpoints: Option<&Value>) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_follow_their_service_and_its_slices() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let web = json!({"selector": {"app": "web"}, "clusterIP": "None", "ports": [{"name": "web", "port": 80}]});
     let web = f.create(service("web", web)).await;
@@ -254,7 +256,7 @@ async fn endpoints_follow_their_service_and_its_slices() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_services_without_selector_are_their_users_own() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let own = f
         .create(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "own", "namespace": "shop"},
@@ -278,7 +280,7 @@ struct Told {
     below: Option<(LogicalClusterId, LogicalClusterId)>,
 }
 
-impl Directory for Told {
+impl ClusterDirectory for Told {
     fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
         self.deleting.lock().unwrap().push(cluster);
         Box::pin(async { Ok(()) })
@@ -296,14 +298,14 @@ impl Directory for Told {
     }
 }
 
-/// What damaged objects hold, each before it is damaged.
+/// Content of damaged objects before the damage.
 const MARK: &str = "nobody will read this";
 
 /// Loops on a store where whatever `fill` wrote with the mark is damaged.
 async fn start_damaged<T>(
     fill: impl AsyncFnOnce(&Plane) -> T,
     more: impl FnOnce(Loops) -> Loops,
-) -> (Fixture, T, tempfile::TempDir) {
+) -> (FeedFixture, T, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let config = StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
@@ -318,10 +320,10 @@ async fn start_damaged<T>(
     whole.store().close().await;
     drop(whole);
     assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() > 0);
-    (Fixture::on(plane(open()), more), filled, dir)
+    (FeedFixture::on(plane(open()), more), filled, dir)
 }
 
-async fn made(plane: &Plane, cluster: LogicalClusterId, object: Value) -> portolan_controllers::plane::Found {
+async fn made(plane: &Plane, cluster: LogicalClusterId, object: Value) -> portolan_controllers::plane::PlaneObject {
     let gvk = GroupVersionKind::parse(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     plane.create(plane.table().kind(&gvk.unwrap()).unwrap(), cluster, object).await.unwrap().expect("it is new")
 }
@@ -336,7 +338,7 @@ fn owned_by(mut object: Value, owner: &str, uid: &str) -> Value {
     object
 }
 
-impl Fixture {
+impl FeedFixture {
     async fn delete_unread(&self, key: &ObjectKey) {
         let txn = Transaction::one(key.clone(), Expect::Damaged, None);
         self.plane.store().commit(txn).await.unwrap();
@@ -401,14 +403,14 @@ async fn a_workspace_with_damaged_objects_goes_with_all_below_it() {
     };
     let directory = told.clone();
     let workspaces = |loops: Loops| {
-        let workspaces = Workspaces::new(loops.plane().clone(), directory);
+        let workspaces = WorkspaceController::new(loops.plane().clone(), directory);
         loops.with(workspaces)
     };
     let (f, shop, _dir) = start_damaged(fill, workspaces).await;
     f.delete(&shop, Propagation::Background).await;
     f.until("it goes", &shop, |found| found.is_none()).await;
     assert_eq!(*told.removed.lock().unwrap(), [inner, outer]);
-    assert_eq!(f.plane.store().gone_clusters().await.unwrap(), [outer, inner]);
+    assert_eq!(f.plane.store().deleted_clusters().await.unwrap(), [outer, inner]);
     assert_eq!(f.plane.store().known_damage(), []);
 }
 
@@ -420,7 +422,7 @@ fn workspace(name: &str, cluster: LogicalClusterId) -> Value {
     })
 }
 
-/// What the only condition of a workspace says, if there is one.
+/// Returns the message of the only condition of a workspace, if there is one.
 fn left_in(workspace: &Value) -> Vec<&str> {
     let condition = |field: &str| workspace.pointer(&format!("/status/conditions/0/{field}")).and_then(Value::as_str);
     ["type", "status", "message"].into_iter().filter_map(condition).collect()
@@ -429,8 +431,8 @@ fn left_in(workspace: &Value) -> Vec<&str> {
 #[tokio::test(start_paused = true)]
 async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
     let told = Arc::new(Told::default());
-    let f = Fixture::start_with(|loops| {
-        let workspaces = Workspaces::new(loops.plane().clone(), told.clone());
+    let f = FeedFixture::start_with(|loops| {
+        let workspaces = WorkspaceController::new(loops.plane().clone(), told.clone());
         loops.with(workspaces)
     });
     let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
@@ -462,8 +464,8 @@ async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
 #[tokio::test(start_paused = true)]
 async fn a_workspace_that_only_its_own_finalizer_holds_says_that_nothing_is_left() {
     let told = Arc::new(Told::default());
-    let f = Fixture::start_with(|loops| {
-        let workspaces = Workspaces::new(loops.plane().clone(), told.clone());
+    let f = FeedFixture::start_with(|loops| {
+        let workspaces = WorkspaceController::new(loops.plane().clone(), told.clone());
         loops.with(workspaces)
     });
     let within = LogicalClusterId::new(7);
@@ -484,7 +486,7 @@ async fn a_workspace_that_only_its_own_finalizer_holds_says_that_nothing_is_left
 
 #[tokio::test]
 async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let containers = json!([{"name": "c", "image": "i"}]);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made", "namespace": "shop"},
@@ -493,7 +495,7 @@ async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
     let east = PlacedCopy {
         name: "east".into(),
         uid: "east".parse().unwrap(),
-        phase: Phase::Projected,
+        phase: CopyPhase::Projected,
         replicas: None,
         epoch: 0,
     };
@@ -513,7 +515,7 @@ async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
 
 #[tokio::test]
 async fn a_custom_resource_called_pods_holds_up_no_other() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     for (plural, kind) in [("pods", "Pod"), ("zebras", "Zebra")] {
         let crd = f.create(definition(plural, kind)).await;
         f.until("it is established", &crd, |crd| condition(crd.unwrap(), "Established")["status"] == "True").await;
@@ -535,7 +537,7 @@ async fn a_custom_resource_called_pods_holds_up_no_other() {
 
 #[tokio::test]
 async fn what_a_service_has_reserved_goes_with_it_whoever_deletes_it() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let put = async |group: &str, resource: &str, name: &str, holder: &str| {
         let parent = json!({"group": "", "resource": "services", "namespace": "shop", "name": holder});
@@ -600,14 +602,14 @@ impl Controller for Panics {
         vec![event.key.clone()]
     }
 
-    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async { panic!("a defect") })
     }
 }
 
 #[tokio::test]
 async fn a_loop_with_a_part_that_panicked_ends() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let whole = tokio::spawn(Loops::new(f.plane.clone()).with(Panics).run(CancellationToken::new()));
     let ended = tokio::time::timeout(PATIENCE, whole).await.expect("it ends");
@@ -616,7 +618,7 @@ async fn a_loop_with_a_part_that_panicked_ends() {
 
 #[tokio::test]
 async fn dependents_go_with_their_last_owner_in_the_background() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let owner = f.create(config_map("owner", None)).await;
     let dependent = f.create(config_map("dependent", f.get(&owner).await.as_ref())).await;
@@ -628,7 +630,7 @@ async fn dependents_go_with_their_last_owner_in_the_background() {
 
 #[tokio::test]
 async fn an_owner_deleted_in_the_foreground_goes_last() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let owner = f.create(config_map("owner", None)).await;
     let mut held = config_map("dependent", f.get(&owner).await.as_ref());
@@ -643,7 +645,7 @@ async fn an_owner_deleted_in_the_foreground_goes_last() {
 
 #[tokio::test]
 async fn an_owner_does_not_wait_for_what_another_owner_keeps() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let (going, staying) = (f.create(config_map("going", None)).await, f.create(config_map("staying", None)).await);
     let mut both = config_map("dependent", f.get(&going).await.as_ref());
@@ -659,7 +661,7 @@ async fn an_owner_does_not_wait_for_what_another_owner_keeps() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_of_very_many_goes_and_they_do_or_own_themselves() {
     const DEPENDENTS: usize = 3_000;
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     for how in [Propagation::Foreground, Propagation::Background, Propagation::Orphan] {
         let owner = f.create(config_map("owner", None)).await;
@@ -683,7 +685,7 @@ async fn an_owner_of_very_many_goes_and_they_do_or_own_themselves() {
 
 #[tokio::test]
 async fn orphans_stay_without_their_owner() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let owner = f.create(config_map("owner", None)).await;
     let dependent = f.create(config_map("dependent", f.get(&owner).await.as_ref())).await;
@@ -695,13 +697,13 @@ async fn orphans_stay_without_their_owner() {
 
 #[tokio::test]
 async fn an_owner_with_copies_keeps_its_finalizer_until_they_are_gone() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let owner = f.create(config_map("owner", None)).await;
     let copy = PlacedCopy {
         name: "east".into(),
         uid: "east".parse().unwrap(),
-        phase: Phase::Active,
+        phase: CopyPhase::Active,
         replicas: None,
         epoch: 1,
     };
@@ -729,7 +731,7 @@ async fn an_owner_with_copies_keeps_its_finalizer_until_they_are_gone() {
 #[tokio::test]
 async fn what_goes_with_its_owner_takes_its_dependents_as_its_finalizers_say() {
     for (asked, stays) in [("orphan", true), ("foregroundDeletion", false)] {
-        let f = Fixture::start();
+        let f = FeedFixture::start();
         f.create(namespace("shop")).await;
         let owner = f.create(config_map("owner", None)).await;
         let mut middle = config_map("middle", f.get(&owner).await.as_ref());
@@ -754,7 +756,7 @@ async fn what_goes_with_its_owner_takes_its_dependents_as_its_finalizers_say() {
 
 #[tokio::test]
 async fn an_object_whose_owner_never_was_goes() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let ghost = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ghost", "uid": "none"}});
     let dependent = f.create(config_map("dependent", Some(&ghost))).await;
@@ -763,7 +765,7 @@ async fn an_object_whose_owner_never_was_goes() {
 
 #[tokio::test]
 async fn a_chain_deleted_in_the_foreground_goes_from_its_end() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let owner = f.create(config_map("owner", None)).await;
     let middle = f.create(config_map("middle", f.get(&owner).await.as_ref())).await;
@@ -775,7 +777,7 @@ async fn a_chain_deleted_in_the_foreground_goes_from_its_end() {
 
 #[tokio::test]
 async fn an_owner_orphans_more_dependents_than_a_slice_holds() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let owner = f.create(config_map("owner", None)).await;
     let owned = f.get(&owner).await;
@@ -795,14 +797,14 @@ async fn an_owner_orphans_more_dependents_than_a_slice_holds() {
 
 #[tokio::test]
 async fn a_circle_of_owners_does_not_block() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let first = f.create(config_map("first", None)).await;
     let second = f.create(config_map("second", f.get(&first).await.as_ref())).await;
     let references = config_map("x", f.get(&second).await.as_ref())["metadata"]["ownerReferences"].clone();
     let close = |current: &mut Value| {
         object::metadata_mut(current).insert("ownerReferences".into(), references.clone());
-        portolan_controllers::plane::Step::Write(None)
+        portolan_controllers::plane::PlaneChange::Write(None)
     };
     f.plane.change(f.kind("v1", "ConfigMap"), &first, close).await.unwrap();
     f.delete(&first, Propagation::Foreground).await;
@@ -812,7 +814,7 @@ async fn a_circle_of_owners_does_not_block() {
 
 #[tokio::test]
 async fn quotas_follow_what_becomes_of_objects() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let hard = json!({"configmaps": "9", "pods": "5", "requests.cpu": "4", "count/widgets.example.com": "3"});
     let quota = f
@@ -844,7 +846,7 @@ async fn quotas_follow_what_becomes_of_objects() {
 
 #[tokio::test]
 async fn quotas_follow_what_becomes_of_custom_objects() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let crd = f.create(definition("widgets", "Widget")).await;
     f.until("it is established", &crd, |crd| condition(crd.unwrap(), "Established")["status"] == "True").await;
@@ -870,7 +872,7 @@ async fn quotas_follow_what_becomes_of_custom_objects() {
 
 #[tokio::test]
 async fn what_is_placed_counts_by_its_template_and_not_by_its_pods() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let quota = f
         .create(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"},
@@ -909,7 +911,7 @@ async fn what_is_placed_counts_by_its_template_and_not_by_its_pods() {
 
 #[tokio::test]
 async fn claims_stay_until_no_pod_uses_them() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -938,7 +940,7 @@ async fn claims_stay_until_no_pod_uses_them() {
 
 #[tokio::test]
 async fn an_own_copy_of_an_aggregated_role_keeps_the_rules_that_it_had_and_others_collect_them() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let shared = rbac::cluster_rules([]);
     let rules = |role: &Value| rbac::PolicyRule::of(role);
     for name in ["admin", "edit"] {
@@ -988,7 +990,7 @@ fn widget(name: &str, owner: Option<&Value>) -> Value {
 
 #[tokio::test]
 async fn a_secret_holds_the_token_of_its_account_until_one_of_them_goes() {
-    let f = Fixture::start_filling_secrets();
+    let f = FeedFixture::start_filling_secrets();
     f.create(namespace("shop")).await;
     let account = |secrets: Value| {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot", "namespace": "shop"},
@@ -1019,7 +1021,7 @@ async fn a_secret_holds_the_token_of_its_account_until_one_of_them_goes() {
     assert_eq!(object::annotation(&filled, "kubernetes.io/service-account.uid"), Some(&*uid));
     let empty = |secret: &mut Value| {
         secret["data"].as_object_mut().unwrap().remove("token");
-        portolan_controllers::plane::Step::Write(None)
+        portolan_controllers::plane::PlaneChange::Write(None)
     };
     f.plane.change(f.kind("v1", "Secret"), &token, empty).await.unwrap();
     f.until("what was taken out comes back", &token, is_filled).await;
@@ -1034,7 +1036,7 @@ async fn a_secret_holds_the_token_of_its_account_until_one_of_them_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_waits_until_it_is_free() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let is_established =
         |found: Option<&Value>| found.is_some_and(|crd| condition(crd, "Established")["status"] == "True");
     let first = f.create(definition("widgets", "Widget")).await;
@@ -1051,7 +1053,7 @@ async fn a_name_waits_until_it_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn custom_resources_are_collected_with_their_owners_namespaces_and_definitions() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let crd = f.create(definition("widgets", "Widget")).await;
     f.until("it is established", &crd, |found| {
         found.is_some_and(|crd| condition(crd, "Established")["status"] == "True")
@@ -1091,7 +1093,7 @@ async fn custom_resources_are_collected_with_their_owners_namespaces_and_definit
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_does_not_compile_any_more_harms_no_other_and_takes_its_instances_along() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let is_established =
         |found: Option<&Value>| found.is_some_and(|crd| condition(crd, "Established")["status"] == "True");
     let widgets = f.create(definition("widgets", "Widget")).await;
@@ -1122,7 +1124,7 @@ async fn a_definition_that_does_not_compile_any_more_harms_no_other_and_takes_it
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_named_as_a_built_in_resource_goes_without_its_objects() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "kept"}, "rules": []});
     let role = f.create(role).await;
@@ -1154,7 +1156,7 @@ async fn a_definition_named_as_a_built_in_resource_goes_without_its_objects() {
 #[tokio::test(start_paused = true)]
 async fn a_definition_takes_along_more_instances_than_one_look_deletes() {
     const INSTANCES: usize = 2_500;
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let crd = f.create(definition("widgets", "Widget")).await;
     f.until("it is established", &crd, |found| {
         found.is_some_and(|crd| condition(crd, "Established")["status"] == "True")
@@ -1176,7 +1178,7 @@ async fn a_definition_takes_along_more_instances_than_one_look_deletes() {
 async fn loops_tell_how_many_objects_there_are_and_what_they_do() {
     let registry = prometheus::Registry::new();
     let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
-    let fixture = Fixture::on(plane.with_metrics(LoopMetrics::register(&registry).unwrap()), |loops| loops);
+    let fixture = FeedFixture::on(plane.with_metrics(LoopMetrics::register(&registry).unwrap()), |loops| loops);
     let told = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     let wait_for = async |line: &str| {
         let start = Instant::now();
@@ -1204,7 +1206,7 @@ async fn loops_tell_how_many_objects_there_are_and_what_they_do() {
 
 #[tokio::test]
 async fn policies_are_told_what_does_not_fit_the_kinds_they_are_for() {
-    let f = Fixture::start();
+    let f = FeedFixture::start();
     let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]});
     let crd = f.create(definition("widgets", "Widget")).await;
     f.until("the definition is established", &crd, |crd| condition(crd.unwrap(), "Established")["status"] == "True")
@@ -1227,7 +1229,7 @@ async fn policies_are_told_what_does_not_fit_the_kinds_they_are_for() {
     );
     let mend = |policy: &mut Value| {
         policy["spec"]["validations"][0]["expression"] = "has(object.metadata)".into();
-        portolan_controllers::plane::Step::Write(None)
+        portolan_controllers::plane::PlaneChange::Write(None)
     };
     f.plane
         .change(f.kind("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"), &policy, mend)

@@ -1,5 +1,6 @@
-//! `place` for 10, 1 000 and 100 000 objects on ten physical clusters, with a policy that divides and one that constrains;
-//! for one object among 10 to 1 000 physical clusters; and of one that is placed already, as most looks find it.
+//! `place` for 10, 1 000 and 100 000 objects on ten physical clusters, with a policy that divides and one that
+//! constrains; for one object among 10 to 1 000 physical clusters; and of one that is placed already, as most looks
+//! find it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +10,8 @@ use std::{
 
 use divan::{Bencher, counter::ItemsCount};
 use portolan_placement::{
-    ClusterFacts, ClusterInfo, Decision, Health, LeveledPolicy, Policy, Question, Readiness, Workload, place,
-    transition, with_overrides,
+    ClusterFacts, ClusterInfo, CompiledPolicy, CopyHealth, ExpressionSubject, LeveledPolicy, MoveGates,
+    PlacementDecision, PlacementInputs, Readiness, Workload, place, transition, with_overrides,
 };
 use portolan_types::{
     GroupKind, GroupResource, Uid,
@@ -26,14 +27,17 @@ fn cluster(n: usize) -> ClusterFacts {
     let name = format!("c{n:02}");
     let info = ClusterInfo {
         uid: format!("uid-{n}").parse().expect("digits are a uid"),
+        custom_kinds: Default::default(),
         labels: BTreeMap::from([("region".to_owned(), format!("r{}", n % 3))]),
         taints: Vec::new(),
         unschedulable: n == 9,
         deleting: false,
+        draining: false,
         readiness: Readiness::Ready,
         bounds: [("cpu".to_owned(), "1000000".parse().expect("a number is a quantity"))].into(),
         allocatable: [("cpu".to_owned(), "1000000".parse().expect("a number is a quantity"))].into(),
         synced: Vec::new(),
+        subject: ExpressionSubject::default(),
         name,
     };
     ClusterFacts { info: Arc::new(info), used: BTreeMap::new(), in_reach: true, may_use: true }
@@ -47,7 +51,7 @@ fn policy(level: u32, spec: Value) -> LeveledPolicy {
         namespace: None,
         name: "p".into(),
     };
-    LeveledPolicy { level, reference, created: String::new(), policy: Arc::new(Policy::compile(spec)) }
+    LeveledPolicy { level, reference, created: String::new(), policy: Arc::new(CompiledPolicy::compile(spec)) }
 }
 
 fn workload(n: usize) -> Workload {
@@ -68,20 +72,20 @@ fn policies() -> [LeveledPolicy; 2] {
     [policy(1, divided), policy(2, constraint)]
 }
 
-/// What stays the same from one question to the next.
-struct World {
+/// Inputs that all decisions share.
+struct BenchWorld {
     policies: [LeveledPolicy; 2],
     clusters: Vec<ClusterFacts>,
     ready: BTreeMap<Uid, i64>,
 }
 
-impl World {
+impl BenchWorld {
     fn of(clusters: usize) -> Self {
         Self { policies: policies(), clusters: (0..clusters).map(cluster).collect(), ready: BTreeMap::new() }
     }
 
-    fn place(&self, workload: &Workload, previous: &PlacementRecord) -> Decision {
-        place(black_box(&Question {
+    fn place(&self, workload: &Workload, previous: &PlacementRecord) -> PlacementDecision {
+        place(black_box(&PlacementInputs {
             workload,
             policies: &self.policies,
             clusters: &self.clusters,
@@ -95,7 +99,7 @@ impl World {
 
 #[divan::bench(args = [10, 1_000, 100_000], sample_count = 10)]
 fn place_objects(bencher: Bencher, objects: usize) {
-    let (world, nowhere) = (World::of(10), PlacementRecord::default());
+    let (world, nowhere) = (BenchWorld::of(10), PlacementRecord::default());
     let workloads: Vec<_> = (0..objects).map(workload).collect();
     bencher.counter(ItemsCount::new(objects)).bench(|| {
         for workload in &workloads {
@@ -106,16 +110,23 @@ fn place_objects(bencher: Bencher, objects: usize) {
 
 #[divan::bench(args = [10, 100, 1_000], sample_count = 50)]
 fn place_among_clusters(bencher: Bencher, clusters: usize) {
-    let (world, workload, nowhere) = (World::of(clusters), workload(0), PlacementRecord::default());
+    let (world, workload, nowhere) = (BenchWorld::of(clusters), workload(0), PlacementRecord::default());
     bencher.bench(|| black_box(world.place(&workload, &nowhere)));
 }
 
 /// The whole look at an object that is where it should be: the decision, the step that is none, and its overrides.
 #[divan::bench(args = [10, 100, 1_000], sample_count = 50)]
 fn look_again(bencher: Bencher, clusters: usize) {
-    let (world, workload) = (World::of(clusters), workload(0));
+    let (world, workload) = (BenchWorld::of(clusters), workload(0));
     let up = world.clusters.iter().map(|c| c.info.uid.clone()).collect();
-    let health = Health { ready: &world.ready, up: &up, drained: &BTreeSet::new(), gone: &BTreeSet::new(), epoch: 1 };
+    let health = CopyHealth {
+        ready: &world.ready,
+        up: &up,
+        drained: &BTreeSet::new(),
+        gone: &BTreeSet::new(),
+        epoch: 1,
+        gates: MoveGates::open(),
+    };
     let nowhere = PlacementRecord::default();
     let placed = transition(&workload, &nowhere, &world.place(&workload, &nowhere), &health).record;
     bencher.bench(|| {

@@ -2,22 +2,22 @@
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-/// Part of one physical cluster in a division.
+/// Share of one physical cluster in a division.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share<'a> {
-    /// Its name, the last tie-break.
+pub struct ReplicaShare<'a> {
+    /// Name, the last tie-break.
     pub name: &'a str,
-    /// In proportion to it the physical cluster gets replicas.
+    /// Weight: replicas are divided in proportion to it.
     pub weight: u64,
-    /// The least it gets.
+    /// Least replicas.
     pub floor: i64,
-    /// The most it may get; `None` is no limit. Less than the floor counts as the floor.
+    /// Most replicas; `None` is no limit. A cap below the floor counts as the floor.
     pub cap: Option<i64>,
-    /// Replicas that it had: of equal claims to the last replica, the one that had more wins.
+    /// Present replicas: of equal claims to the last replica, the share with more wins.
     pub previous: i64,
 }
 
-impl Share<'_> {
+impl ReplicaShare<'_> {
     fn least(&self) -> i64 {
         self.floor.max(0)
     }
@@ -27,17 +27,17 @@ impl Share<'_> {
     }
 }
 
-/// Divides `replicas` in proportion to the weights, within floors and caps. The sum is `replicas`, or the sum of all caps where
-/// that is less, or that of all floors where that is more. Equal shares in any order give each name an equal result. All
+/// Divides `replicas` in proportion to the weights, within floors and caps. The sum is `replicas`, or the sum of all
+/// caps if that is less, or of all floors if that is more. The result does not depend on the order of the shares. All
 /// weights 0 count as all 1.
 ///
 /// Webster's method is house-monotone: one replica more takes none from anybody.
-pub fn divide(replicas: i64, shares: &[Share]) -> Vec<i64> {
-    let mut given: Vec<i64> = shares.iter().map(Share::least).collect();
+pub fn divide(replicas: i64, shares: &[ReplicaShare]) -> Vec<i64> {
+    let mut given: Vec<i64> = shares.iter().map(ReplicaShare::least).collect();
     let mut left = replicas.max(0);
     let mut open: Vec<usize> = (0..shares.len()).collect();
-    // Each round closes a share at least. Which side closes first is decided by what the bounds take together: closing the
-    // other one at once could be wrong, as its part still changes.
+    // Each round closes a share at least. Which side closes first is decided by what the bounds take together: closing
+    // the other one at once could be wrong, as its part still changes.
     while !open.is_empty() {
         let parts = apportion(left, &open, shares);
         let bounded: Vec<i64> =
@@ -63,22 +63,22 @@ pub fn divide(replicas: i64, shares: &[Share]) -> Vec<i64> {
     given
 }
 
-/// Claim of a share to its next replica: its weight over twice what it has, and one.
-struct Claim<'a> {
+/// Claim of a share to its next replica: its weight over twice its replicas plus one.
+struct ReplicaClaim<'a> {
     weight: u128,
     taken: i64,
-    /// Place among the open shares.
+    /// Index among the open shares.
     at: usize,
-    share: &'a Share<'a>,
+    share: &'a ReplicaShare<'a>,
 }
 
-impl Claim<'_> {
+impl ReplicaClaim<'_> {
     fn divisor(&self) -> u128 {
         2 * u128::from(self.taken.unsigned_abs()) + 1
     }
 }
 
-impl Ord for Claim<'_> {
+impl Ord for ReplicaClaim<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let had_more = |claim: &Self| claim.share.previous > claim.taken;
         (self.weight * other.divisor())
@@ -89,25 +89,25 @@ impl Ord for Claim<'_> {
     }
 }
 
-impl PartialOrd for Claim<'_> {
+impl PartialOrd for ReplicaClaim<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Claim<'_> {
+impl PartialEq for ReplicaClaim<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Claim<'_> {}
+impl Eq for ReplicaClaim<'_> {}
 
 /// Divides `total` over the open shares, without bounds.
 ///
-/// No part of Webster's differs from the rounded quota by more than half the number of shares, since all parts grow together
-/// as the divisor falls. So most of it is given at once, and only the rest replica by replica.
-fn apportion(total: i64, open: &[usize], shares: &[Share]) -> Vec<i64> {
+/// No part of Webster's differs from the rounded quota by more than half the number of shares, since all parts grow
+/// together as the divisor falls. So most of it is given at once, and only the rest replica by replica.
+fn apportion(total: i64, open: &[usize], shares: &[ReplicaShare]) -> Vec<i64> {
     let all_zero = open.iter().all(|at| shares[*at].weight == 0);
     let weight = |at: usize| if all_zero { 1 } else { u128::from(shares[at].weight) };
     let sum: u128 = open.iter().map(|at| weight(*at)).sum();
@@ -117,8 +117,8 @@ fn apportion(total: i64, open: &[usize], shares: &[Share]) -> Vec<i64> {
         i64::try_from(rounded).unwrap_or(total).saturating_sub(slack).max(0)
     };
     let mut parts: Vec<i64> = open.iter().map(at_once).collect();
-    let claim = |at: usize, taken: i64| Claim { weight: weight(open[at]), taken, at, share: &shares[open[at]] };
-    let mut claims: BinaryHeap<Claim> = (0..open.len()).map(|at| claim(at, parts[at])).collect();
+    let claim = |at: usize, taken: i64| ReplicaClaim { weight: weight(open[at]), taken, at, share: &shares[open[at]] };
+    let mut claims: BinaryHeap<ReplicaClaim> = (0..open.len()).map(|at| claim(at, parts[at])).collect();
     for _ in 0..total - parts.iter().sum::<i64>() {
         let Some(best) = claims.pop() else { break };
         parts[best.at] += 1;
@@ -135,7 +135,7 @@ mod tests {
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
     fn check(case: &str, replicas: i64, shares: &[(u64, Option<i64>, i64)], expected: &[i64]) {
-        let of = |(at, (weight, cap, previous)): (usize, &(u64, Option<i64>, i64))| Share {
+        let of = |(at, (weight, cap, previous)): (usize, &(u64, Option<i64>, i64))| ReplicaShare {
             name: NAMES[at],
             weight: *weight,
             cap: *cap,
@@ -167,7 +167,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let shares: Vec<_> = parts.iter().enumerate()
-                .map(|(at, (weight, cap, previous))| Share { name: NAMES[at], weight: *weight, cap: *cap, previous: *previous, floor: 0 })
+                .map(|(at, (weight, cap, previous))| ReplicaShare { name: NAMES[at], weight: *weight, cap: *cap, previous: *previous, floor: 0 })
                 .collect();
             let given = divide(replicas, &shares);
             let most = shares.iter().try_fold(0_i64, |sum, s| s.cap.map(|cap| sum + cap));
@@ -182,8 +182,8 @@ mod tests {
                 let at = turned.iter().position(|s| s.name == share.name).unwrap();
                 prop_assert_eq!(again[at], *part);
             }
-            // What was shared out stays where it is when nothing changes.
-            let kept: Vec<_> = shares.iter().zip(&given).map(|(s, part)| Share { previous: *part, ..s.clone() }).collect();
+            // A division is stable while nothing changes.
+            let kept: Vec<_> = shares.iter().zip(&given).map(|(s, part)| ReplicaShare { previous: *part, ..s.clone() }).collect();
             prop_assert_eq!(divide(replicas, &kept), given);
         }
 
@@ -196,7 +196,7 @@ mod tests {
             for total in totals {
                 let before: i64 = present.iter().sum();
                 let grows = total >= before;
-                let share = |at: usize| Share {
+                let share = |at: usize| ReplicaShare {
                     name: NAMES[at],
                     weight: weights[at].0,
                     floor: if grows { present[at] } else { 0 },
@@ -219,7 +219,7 @@ mod tests {
             weights in proptest::collection::vec(0_u64..1000, 1..8),
             replicas in 0_i64..300,
         ) {
-            let share = |at: usize| Share { name: NAMES[at], weight: weights[at], ..Share::default() };
+            let share = |at: usize| ReplicaShare { name: NAMES[at], weight: weights[at], ..ReplicaShare::default() };
             let shares: Vec<_> = (0..weights.len()).map(share).collect();
             let all_zero = weights.iter().all(|weight| *weight == 0);
             let mut expected = vec![0_i64; weights.len()];
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn of_three_to_three_to_one_no_share_falls_as_the_total_grows() {
         let weights = [3, 3, 1];
-        let share = |at: usize| Share { name: NAMES[at], weight: weights[at], ..Share::default() };
+        let share = |at: usize| ReplicaShare { name: NAMES[at], weight: weights[at], ..ReplicaShare::default() };
         let shares: Vec<_> = (0..3).map(share).collect();
         let mut before = vec![0; 3];
         for total in 0..=50 {
@@ -253,14 +253,14 @@ mod tests {
 
     #[test]
     fn the_largest_number_of_replicas_is_divided_at_once() {
-        let share = |at: usize| Share { name: NAMES[at], weight: 1 + at as u64, ..Share::default() };
+        let share = |at: usize| ReplicaShare { name: NAMES[at], weight: 1 + at as u64, ..ReplicaShare::default() };
         let shares: Vec<_> = (0..4).map(share).collect();
         assert_eq!(divide(i64::from(i32::MAX), &shares).iter().sum::<i64>(), i64::from(i32::MAX));
     }
 
     #[test]
     fn floors_and_caps_hold_together() {
-        let share = |name, floor, cap| Share { name, weight: 1, floor, cap, previous: 0 };
+        let share = |name, floor, cap| ReplicaShare { name, weight: 1, floor, cap, previous: 0 };
         let shares = [share("a", 8, None), share("b", 0, Some(1)), share("c", 0, None)];
         assert_eq!(divide(12, &shares), [8, 1, 3]);
         assert_eq!(divide(4, &shares), [8, 0, 0], "floors come first");

@@ -1,87 +1,120 @@
-//! The filters, as one table: each gives a verdict for each physical cluster, with a stable reason and a sentence.
+//! Filters of physical clusters, as one table. Each gives a verdict with a stable reason and a sentence.
 
 use std::collections::BTreeSet;
 
 use portolan_types::{
-    Uid,
-    placement::{Phase, Resources, Taint, Toleration},
+    GroupKind, Uid, annotations,
+    placement::{CopyPhase, ResourceAmounts, Taint, Toleration},
 };
 
 use crate::{
-    decide::Question,
-    facts::{ClusterFacts, Readiness, TaintFact},
-    policy::{Rules, Standing},
-    reason::Reason,
+    affinity::WorkloadTerms,
+    cluster_facts::{ClusterFacts, Readiness, TaintFact},
+    custom_kinds,
+    decide::{PlacementInputs, divides_by},
+    exclusion_reason::ExclusionReason,
+    policy::{ApplicablePolicies, ConstraintVerdict, SelectorMatch},
 };
 
-/// What the filters look at.
-pub(crate) struct Context<'a> {
-    pub(crate) question: &'a Question<'a>,
-    pub(crate) rules: Rules<'a>,
-    /// The replicas are divided because a copy outgrew its bounds.
+/// Context of the filters.
+pub(crate) struct FilterContext<'a> {
+    pub(crate) question: &'a PlacementInputs<'a>,
+    pub(crate) rules: ApplicablePolicies<'a>,
+    pub(crate) terms: WorkloadTerms<'a>,
+    /// True if the replicas are divided because a copy outgrew its bounds.
     pub(crate) spills: bool,
+    /// Physical cluster that passes every filter, to learn if that would change the decision.
+    pub(crate) admitted: Option<&'a Uid>,
     here: BTreeSet<&'a Uid>,
 }
 
-/// One filter: `check` decides, `say` explains a refusal.
-pub(crate) struct Filter {
+/// Filter: `check` decides, `message` explains a rejection.
+pub(crate) struct ClusterFilter {
     pub(crate) name: &'static str,
-    pub(crate) check: fn(&Context, &ClusterFacts) -> Result<(), Reason>,
-    pub(crate) say: fn(&Context, &ClusterFacts) -> String,
+    pub(crate) check: fn(&FilterContext, &ClusterFacts) -> Result<(), ExclusionReason>,
+    pub(crate) message: fn(&FilterContext, &ClusterFacts) -> String,
 }
 
-/// In the order in which a refusal is named first.
-pub(crate) static FILTERS: [Filter; 11] = [
-    Filter { name: "reach", check: reach, say: |_, _| "it is not registered in this workspace or above".into() },
-    Filter { name: "use", check: may_use, say: say_use },
-    Filter { name: "deletion", check: deletion, say: |_, _| "it is being deleted".into() },
-    Filter { name: "pin", check: pin, say: say_pin },
-    Filter { name: "policy", check: policy, say: say_policy },
-    Filter { name: "constraints", check: constraints, say: say_constraints },
-    Filter { name: "resource", check: resource, say: say_resource },
-    Filter { name: "ready", check: ready, say: say_ready },
-    Filter { name: "cordon", check: cordon, say: |_, _| "it is cordoned".into() },
-    Filter { name: "taints", check: taints, say: say_taints },
-    Filter { name: "room", check: room, say: say_room },
+/// Filters in the order in which their rejections are named.
+pub(crate) static FILTERS: &[ClusterFilter] = &[
+    ClusterFilter {
+        name: "reach",
+        check: reach,
+        message: |_, _| "it is not registered in this workspace or an ancestor".into(),
+    },
+    ClusterFilter { name: "use", check: may_use, message: use_message },
+    ClusterFilter { name: "deletion", check: deletion, message: |_, _| "it is being deleted".into() },
+    ClusterFilter { name: "drain", check: drain, message: |_, _| "it is being drained".into() },
+    ClusterFilter { name: "pin", check: pin, message: pin_message },
+    ClusterFilter { name: "policy", check: policy, message: policy_message },
+    ClusterFilter { name: "constraints", check: constraints, message: constraints_message },
+    ClusterFilter { name: "resource", check: resource, message: resource_message },
+    ClusterFilter { name: "kind", check: custom_kinds::check, message: custom_kinds::message },
+    ClusterFilter { name: "ready", check: ready, message: ready_message },
+    ClusterFilter { name: "cordon", check: cordon, message: |_, _| "it is cordoned".into() },
+    ClusterFilter { name: "taints", check: taints, message: taints_message },
+    ClusterFilter { name: "affinity", check: affinity, message: affinity_message },
+    ClusterFilter { name: "room", check: room, message: room_message },
 ];
 
-impl<'a> Context<'a> {
-    pub(crate) fn new(question: &'a Question<'a>) -> Self {
-        let here = question.previous.clusters.iter().filter(|c| c.phase == Phase::Active).map(|c| &c.uid).collect();
-        Self { question, rules: Rules::of(question.workload, question.policies), spills: false, here }
+impl<'a> FilterContext<'a> {
+    pub(crate) fn new(question: &'a PlacementInputs<'a>) -> Self {
+        let here = question.previous.clusters.iter().filter(|c| c.phase == CopyPhase::Active).map(|c| &c.uid).collect();
+        let rules = ApplicablePolicies::of(question.workload, question.policies);
+        let terms = WorkloadTerms::of(question, &rules);
+        Self { question, rules, terms, spills: false, admitted: None, here }
     }
 
-    /// Whether an active copy is on it: what keeps out new ones lets it stay.
+    /// Returns true if an active copy is there. It may stay where a new one may not go.
     pub(crate) fn is_here(&self, cluster: &ClusterFacts) -> bool {
         self.here.contains(&cluster.info.uid)
     }
 
-    /// The first refusal.
-    pub(crate) fn refusal(&self, cluster: &ClusterFacts) -> Option<(&'static Filter, Reason)> {
-        FILTERS.iter().find_map(|f| (f.check)(self, cluster).err().map(|reason| (f, reason)))
+    /// Returns true if a drain has the workload leave it now.
+    pub(crate) fn leaves(&self, cluster: &ClusterFacts) -> bool {
+        self.question.previous.drain.as_deref().is_some_and(|mark| mark.leaves(&cluster.info.uid))
     }
 
-    /// Whether the policy of this decision divides replicas, or may spill.
+    /// Returns the first rejection.
+    pub(crate) fn refusal(&self, cluster: &ClusterFacts) -> Option<(&'static ClusterFilter, ExclusionReason)> {
+        if self.admitted == Some(&cluster.info.uid) {
+            return None;
+        }
+        self.failing(cluster).next()
+    }
+
+    /// Returns all rejections.
+    pub(crate) fn failing(
+        &self,
+        cluster: &ClusterFacts,
+    ) -> impl Iterator<Item = (&'static ClusterFilter, ExclusionReason)> {
+        FILTERS.iter().filter_map(|f| (f.check)(self, cluster).err().map(|reason| (f, reason)))
+    }
+
+    /// Returns true if the replicas are divided, by the policy or because a copy outgrew its bounds.
     pub(crate) fn divides(&self) -> bool {
-        let divided = self.rules.winner.is_some_and(|p| p.policy.divides_by().is_some());
-        self.question.workload.replicas.is_some() && (divided || self.spills)
+        let is_spilled = self.spills && self.question.workload.replicas.is_some();
+        is_spilled || divides_by(self).is_some()
     }
 
-    /// How many pods of the workload fit in `limits` of a physical cluster, its own included.
-    pub(crate) fn room(&self, cluster: &ClusterFacts, limits: &Resources) -> Option<i64> {
+    /// Returns the number of pods of the workload that fit in `limits`, its own included.
+    pub(crate) fn room(&self, cluster: &ClusterFacts, limits: &ResourceAmounts) -> Option<i64> {
         let workload = self.question.workload;
         if workload.pods == 0 && workload.replicas.is_none() {
             return None;
         }
-        let own = self
-            .question
-            .previous
-            .on(&cluster.info.uid)
-            .map_or(0, |copy| self.question.previous.replicas_of(copy, workload.pods));
+        let occupied = self.question.previous.occupied(workload.pods);
+        let own = occupied.into_iter().find(|(uid, _)| **uid == cluster.info.uid).map_or(0, |(_, own)| own);
         cluster.room(limits, &workload.requests, own)
     }
 
-    /// Seconds until a taint is no longer tolerated, over all physical clusters with a copy.
+    /// Returns the number of pods that must fit for a physical cluster to be taken.
+    pub(crate) fn required_pods(&self) -> i64 {
+        let pods = self.question.workload.pods;
+        if self.divides() { pods.min(1) } else { pods }
+    }
+
+    /// Returns the seconds until the next taint is no longer tolerated on a physical cluster with a copy.
     pub(crate) fn next_taint(&self) -> Option<i64> {
         let here = self.question.clusters.iter().filter(|c| self.is_here(c));
         let left = |taint: &TaintFact| {
@@ -91,25 +124,41 @@ impl<'a> Context<'a> {
         here.flat_map(|c| &c.info.taints).filter_map(left).min()
     }
 
-    /// For how many seconds a taint is tolerated: `None` not at all, `Some(None)` for ever.
+    /// Returns the seconds for which a taint is tolerated: `None` not at all, `Some(None)` for ever.
     fn tolerated_for(&self, taint: &Taint) -> Option<Option<i64>> {
         let matching = self.rules.tolerations().filter(|t| tolerates(t, taint));
         let seconds = matching.map(|t| t.toleration_seconds.filter(|_| taint.effect == "NoExecute"));
-        seconds.reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b)))
+        let seconds = seconds.reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b)));
+        seconds.or_else(|| default_toleration(&self.question.workload.kind, taint))
     }
 
-    fn untolerated<'c>(&self, cluster: &'c ClusterFacts) -> Option<&'c TaintFact> {
+    pub(crate) fn untolerated<'c>(&self, cluster: &'c ClusterFacts) -> Option<&'c TaintFact> {
         let keeps = self.is_here(cluster);
+        let written_off = self.question.workload.written_off.contains(&cluster.info.name);
         cluster.info.taints.iter().find(|fact| match self.tolerated_for(&fact.taint) {
+            _ if written_off && fact.is_unreachable() => true,
             Some(None) => false,
-            // A taint that will not be tolerated for ever keeps new copies off at once.
+            // A taint that is tolerated for a time keeps new copies off at once.
             Some(Some(seconds)) => !keeps || fact.since.saturating_add(seconds) <= self.question.now,
             None => !keeps || fact.taint.effect == "NoExecute",
         })
     }
 }
 
-/// As in Kubernetes: key, value and effect match, an empty key with `Exists` tolerates all.
+/// Seconds for which the taint of a physical cluster that is not heard of is tolerated unless a policy says otherwise,
+/// as pods tolerate that of a node.
+const DEFAULT_TOLERATION_SECONDS: i64 = 300;
+
+/// Returns the toleration of a taint that no policy mentions. The copies of a DaemonSet stay for ever: they are for the
+/// nodes there, as in Kubernetes.
+fn default_toleration(kind: &GroupKind, taint: &Taint) -> Option<Option<i64>> {
+    let is_unreachable = taint.key == annotations::UNREACHABLE_TAINT && taint.effect == "NoExecute";
+    let is_for_nodes = &*kind.kind == "DaemonSet" && &*kind.group == "apps";
+    is_unreachable.then(|| (!is_for_nodes).then_some(DEFAULT_TOLERATION_SECONDS))
+}
+
+/// Returns true if a toleration matches a taint, as in Kubernetes: key, value and effect match; an empty key with
+/// `Exists` tolerates all.
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let exists = toleration.operator == "Exists";
     (toleration.effect.is_empty() || toleration.effect == taint.effect)
@@ -117,139 +166,189 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         && (exists || toleration.value == taint.value)
 }
 
-fn pass_if(passes: bool, reason: Reason) -> Result<(), Reason> {
+fn pass_if(passes: bool, reason: ExclusionReason) -> Result<(), ExclusionReason> {
     if passes { Ok(()) } else { Err(reason) }
 }
 
-fn reach(_: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(cluster.in_reach, Reason::NotReachable)
+fn reach(_: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    pass_if(cluster.in_reach, ExclusionReason::NotReachable)
 }
 
-fn may_use(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(cluster.may_use || ctx.is_here(cluster), Reason::NoUseRight)
+fn may_use(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    pass_if(cluster.may_use || ctx.is_here(cluster), ExclusionReason::NoUseRight)
 }
 
-fn say_use(_: &Context, cluster: &ClusterFacts) -> String {
+fn use_message(_: &FilterContext, cluster: &ClusterFacts) -> String {
     format!(
         "the workspace lacks the RBAC verb \"use\" on physicalclusters {:?} where it is registered",
         cluster.info.name
     )
 }
 
-fn deletion(_: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(!cluster.info.deleting, Reason::Deleting)
+/// Checks for deletion. Of one that is drained as well, objects leave as the drain says.
+fn deletion(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    let waits = cluster.info.draining && ctx.is_here(cluster);
+    pass_if(!cluster.info.deleting || waits, ExclusionReason::Deleting)
 }
 
-fn pin(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
+/// Checks for a drain. What is there stays until the drain lets it move.
+fn drain(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    let takes = !cluster.info.draining || ctx.is_here(cluster);
+    pass_if(takes && !ctx.leaves(cluster), ExclusionReason::Draining)
+}
+
+fn pin(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     let pinned = ctx.question.workload.pin.as_ref();
-    pass_if(pinned.is_none_or(|pin| pin.names.contains(&cluster.info.name)), Reason::PinnedElsewhere)
+    pass_if(pinned.is_none_or(|pin| pin.names.contains(&cluster.info.name)), ExclusionReason::PinnedElsewhere)
 }
 
-fn say_pin(ctx: &Context, _: &ClusterFacts) -> String {
+fn pin_message(ctx: &FilterContext, _: &ClusterFacts) -> String {
     let names = ctx.question.workload.pin.as_ref().map(|pin| pin.names.join(","));
     format!("it is pinned to {}", names.unwrap_or_default())
 }
 
-/// A pin chooses in place of the policy.
-fn policy(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
+/// Checks the policy. A pin replaces it. An expression without a value keeps new copies off, and moves none.
+fn policy(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    if ctx.rules.undecided.is_some() {
+        return pass_if(ctx.is_here(cluster), ExclusionReason::ExpressionFailed);
+    }
     let Some(winner) = ctx.rules.winner.filter(|_| ctx.question.workload.pin.is_none()) else { return Ok(()) };
     match winner.policy.standing(&cluster.info) {
-        Standing::Tier(_) => Ok(()),
-        Standing::Excluded => Err(Reason::Excluded),
-        Standing::NotNamed => Err(Reason::NotNamed),
-        Standing::NotSelected => Err(Reason::NotSelected),
+        SelectorMatch::Tier(_) => Ok(()),
+        SelectorMatch::Excluded => Err(ExclusionReason::Excluded),
+        SelectorMatch::NotNamed => Err(ExclusionReason::NotNamed),
+        SelectorMatch::NotSelected => Err(ExclusionReason::NotSelected),
+        SelectorMatch::NotMatched => Err(ExclusionReason::NotMatched),
+        SelectorMatch::Unknown(..) => pass_if(ctx.is_here(cluster), ExclusionReason::ExpressionFailed),
     }
 }
 
-fn say_policy(ctx: &Context, cluster: &ClusterFacts) -> String {
-    let title = ctx.rules.winner.map(|p| p.title()).unwrap_or_default();
-    match policy(ctx, cluster) {
-        Err(Reason::Excluded) => format!("{title} excludes it"),
-        Err(Reason::NotNamed) => format!("{title} names others"),
-        _ => format!("{title} selects other labels"),
+fn policy_message(ctx: &FilterContext, cluster: &ClusterFacts) -> String {
+    if let Some(undecided) = &ctx.rules.undecided {
+        return undecided.clone();
+    }
+    let Some(winner) = ctx.rules.winner else { return String::new() };
+    let title = winner.title();
+    match winner.policy.standing(&cluster.info) {
+        SelectorMatch::Excluded => format!("{title} excludes it"),
+        SelectorMatch::NotNamed => format!("{title} names others"),
+        SelectorMatch::NotMatched => format!("the clusters.cel of {title} is false for it"),
+        SelectorMatch::Unknown(_, why) => format!("the clusters.cel of {title} failed for it: {why}"),
+        SelectorMatch::NotSelected | SelectorMatch::Tier(_) => format!("{title} selects other labels"),
     }
 }
 
-fn constraints(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(ctx.rules.forbidding(&cluster.info).is_none(), Reason::PolicyConstraint)
-}
-
-fn say_constraints(ctx: &Context, cluster: &ClusterFacts) -> String {
-    let Some(policy) = ctx.rules.forbidding(&cluster.info) else { return String::new() };
-    match policy.policy.fault() {
-        Some(fault) => format!("{} allows nothing: {fault}", policy.title()),
-        None => format!("{} does not allow it", policy.title()),
+fn constraints(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    match ctx.rules.verdict(ctx.question.workload, &cluster.info) {
+        ConstraintVerdict::Allowed => Ok(()),
+        ConstraintVerdict::Forbidden(_) => Err(ExclusionReason::PolicyConstraint),
+        ConstraintVerdict::Unknown(..) => pass_if(ctx.is_here(cluster), ExclusionReason::ExpressionFailed),
     }
 }
 
-fn resource(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
+fn constraints_message(ctx: &FilterContext, cluster: &ClusterFacts) -> String {
+    match ctx.rules.verdict(ctx.question.workload, &cluster.info) {
+        ConstraintVerdict::Allowed => String::new(),
+        ConstraintVerdict::Unknown(policy, why) => format!("an expression of {} failed: {why}", policy.title()),
+        ConstraintVerdict::Forbidden(policy) => match policy.policy.fault() {
+            Some(fault) => format!("{} allows nothing: {fault}", policy.title()),
+            None => format!("{} does not allow it", policy.title()),
+        },
+    }
+}
+
+/// Returns the sentence about an expression without a value for a physical cluster where a copy stays.
+pub(crate) fn unknown_expression(ctx: &FilterContext, cluster: &ClusterFacts) -> Option<String> {
+    let info = &cluster.info;
+    let own = ctx.rules.winner.filter(|_| ctx.question.workload.pin.is_none()).map(|p| p.policy.standing(info));
+    let message = match (own, ctx.rules.verdict(ctx.question.workload, info)) {
+        (Some(SelectorMatch::Unknown(..)), _) => policy_message(ctx, cluster),
+        (_, ConstraintVerdict::Unknown(..)) => constraints_message(ctx, cluster),
+        _ => return None,
+    };
+    ctx.is_here(cluster).then(|| format!("{message}; what is there stays"))
+}
+
+fn affinity(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    match ctx.terms.refusal(cluster, ctx.is_here(cluster)) {
+        Some((reason, _)) => Err(reason),
+        None => Ok(()),
+    }
+}
+
+fn affinity_message(ctx: &FilterContext, cluster: &ClusterFacts) -> String {
+    ctx.terms.refusal(cluster, ctx.is_here(cluster)).map(|(_, message)| message).unwrap_or_default()
+}
+
+fn resource(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     let synced = &cluster.info.synced;
     let resource = || ctx.question.workload.resource.to_string();
-    pass_if(synced.is_empty() || synced.contains(&resource()) || ctx.is_here(cluster), Reason::NotSynced)
+    pass_if(synced.is_empty() || synced.contains(&resource()) || ctx.is_here(cluster), ExclusionReason::NotSynced)
 }
 
-fn say_resource(ctx: &Context, _: &ClusterFacts) -> String {
+fn resource_message(ctx: &FilterContext, _: &ClusterFacts) -> String {
     format!("it does not take {}", ctx.question.workload.resource)
 }
 
-/// Not ready is no reason to leave: what is there may well run on.
-fn ready(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(cluster.info.is_ready() || ctx.is_here(cluster), Reason::NotReady)
+/// Checks readiness. A copy that is there may run on, so it stays.
+fn ready(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    pass_if(cluster.info.is_ready() || ctx.is_here(cluster), ExclusionReason::NotReady)
 }
 
-fn say_ready(_: &Context, cluster: &ClusterFacts) -> String {
+fn ready_message(_: &FilterContext, cluster: &ClusterFacts) -> String {
     match &cluster.info.readiness {
         Readiness::Ready => "it is ready".into(),
         Readiness::NotReady(why) => format!("it is not ready: {why}"),
     }
 }
 
-fn cordon(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(!cluster.info.unschedulable || ctx.is_here(cluster), Reason::Cordoned)
+fn cordon(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    pass_if(!cluster.info.unschedulable || ctx.is_here(cluster), ExclusionReason::Cordoned)
 }
 
-fn taints(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
-    pass_if(ctx.untolerated(cluster).is_none(), Reason::TaintNotTolerated)
+fn taints(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
+    pass_if(ctx.untolerated(cluster).is_none(), ExclusionReason::TaintNotTolerated)
 }
 
-fn say_taints(ctx: &Context, cluster: &ClusterFacts) -> String {
+fn taints_message(ctx: &FilterContext, cluster: &ClusterFacts) -> String {
     let Some(TaintFact { taint, .. }) = ctx.untolerated(cluster) else { return String::new() };
     let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
-    format!("its taint {}{value}:{} is not tolerated", taint.key, taint.effect)
+    let refusal = format!("its taint {}{value}:{} is not tolerated", taint.key, taint.effect);
+    let winner = ctx.rules.winner.filter(|p| p.policy.spec.tolerations.iter().any(|t| tolerates(t, taint)));
+    match (winner, ctx.rules.constraints.first()) {
+        (Some(winner), Some(constraint)) if winner.reference != constraint.reference => {
+            format!("{refusal}: where {} holds, tolerations of {} do not count", constraint.title(), winner.title())
+        }
+        _ => refusal,
+    }
 }
 
-/// Pods that must fit at once for a physical cluster to be taken at all.
-fn least(ctx: &Context) -> i64 {
-    let pods = ctx.question.workload.pods;
-    if ctx.divides() { pods.min(1) } else { pods }
-}
-
-/// A copy that is there stays, also where it would not fit any more.
-fn room(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
+/// Checks the room. A copy that is there stays, even if it does not fit any more.
+fn room(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     if ctx.is_here(cluster) {
         return Ok(());
     }
-    let fits = |limits| ctx.room(cluster, limits).is_none_or(|pods| pods >= least(ctx));
-    pass_if(fits(&cluster.info.bounds), Reason::OutOfBounds)?;
-    pass_if(fits(&cluster.info.allocatable), Reason::InsufficientCapacity)
+    let fits = |limits| ctx.room(cluster, limits).is_none_or(|pods| pods >= ctx.required_pods());
+    pass_if(fits(&cluster.info.bounds), ExclusionReason::OutOfBounds)?;
+    pass_if(fits(&cluster.info.allocatable), ExclusionReason::InsufficientCapacity)
 }
 
 /// Returns the sentence for a copy that stays where not all of its pods fit.
-pub(crate) fn overfull(ctx: &Context, cluster: &ClusterFacts) -> Option<String> {
+pub(crate) fn overfull(ctx: &FilterContext, cluster: &ClusterFacts) -> Option<String> {
     let wanted = ctx.question.workload.pods;
     let limits = [(&cluster.info.bounds, "its bounds leave"), (&cluster.info.allocatable, "its nodes have")];
-    let too_few = |(limits, what): (&Resources, &str)| {
+    let too_few = |(limits, what): (&ResourceAmounts, &str)| {
         let pods = ctx.room(cluster, limits).filter(|pods| *pods < wanted)?;
         Some(format!("{what} room for {pods} of {wanted} pods; what runs stays"))
     };
     limits.into_iter().filter(|_| ctx.is_here(cluster) && !ctx.divides()).find_map(too_few)
 }
 
-fn say_room(ctx: &Context, cluster: &ClusterFacts) -> String {
+fn room_message(ctx: &FilterContext, cluster: &ClusterFacts) -> String {
     let (limits, what) = match room(ctx, cluster) {
-        Err(Reason::OutOfBounds) => (&cluster.info.bounds, "its bounds leave"),
+        Err(ExclusionReason::OutOfBounds) => (&cluster.info.bounds, "its bounds leave"),
         _ => (&cluster.info.allocatable, "its nodes have"),
     };
     let pods = ctx.room(cluster, limits).unwrap_or(0);
-    format!("{what} room for {pods} of {} pods", least(ctx))
+    format!("{what} room for {pods} of {} pods", ctx.required_pods())
 }

@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use portolan_types::{
     GroupKind, GroupResource, Uid,
-    placement::{Enforcement, Phase, PlacedCopy, PlacementPolicySpec, PlacementRecord, PolicyRef},
+    placement::{CopyPhase, Enforcement, PlacedCopy, PlacementPolicySpec, PlacementRecord, PolicyRef},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    decide::{Decision, Question, place},
-    facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact},
-    policy::{LeveledPolicy, Policy},
+    cluster_facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact},
+    decide::{PlacementDecision, PlacementInputs, place},
+    expressions::ExpressionSubject,
+    policy::{CompiledPolicy, LeveledPolicy},
     workload::Workload,
 };
 
@@ -23,17 +24,23 @@ pub(crate) fn uid(name: &str) -> Uid {
 pub(crate) fn cluster(text: &str) -> ClusterFacts {
     let mut words = text.split_whitespace();
     let name = words.next().unwrap();
+    let labels: BTreeMap<String, String> =
+        words.filter_map(|w| w.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
+    let object = json!({"metadata": {"name": name, "labels": labels}});
     let info = ClusterInfo {
         name: name.into(),
         uid: uid(name),
-        labels: words.filter_map(|w| w.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect(),
+        labels,
+        subject: ExpressionSubject::of_cluster(&object),
         taints: Vec::new(),
         unschedulable: false,
         deleting: false,
+        draining: false,
         readiness: Readiness::Ready,
         bounds: BTreeMap::new(),
         allocatable: BTreeMap::new(),
         synced: Vec::new(),
+        custom_kinds: serde_json::from_value(json!([{"group": "db.io", "kind": "*", "versions": [""]}])).unwrap(),
     };
     ClusterFacts { info: Arc::new(info), used: BTreeMap::new(), in_reach: true, may_use: true }
 }
@@ -54,6 +61,10 @@ impl ClusterFacts {
 
     pub(crate) fn deleting(self) -> Self {
         self.with(|c| c.deleting = true)
+    }
+
+    pub(crate) fn draining(self) -> Self {
+        self.with(|c| c.draining = true)
     }
 
     pub(crate) fn tainted(self, key: &str, effect: &str, since: i64) -> Self {
@@ -100,7 +111,7 @@ pub(crate) fn workload(group: &str, kind: &str, object: Value) -> Workload {
 pub(crate) fn policy(level: u32, name: &str, spec: Value) -> LeveledPolicy {
     let mut spec: PlacementPolicySpec = serde_json::from_value(spec).unwrap();
     if spec.resources.is_empty() {
-        spec.resources = serde_json::from_value(json!([{"apiGroup": "*"}])).unwrap();
+        spec.resources = serde_json::from_value(json!([{"apiGroup": "*"}, {"apiGroup": "db.io"}])).unwrap();
     }
     let kind = if level == 0 { "PlacementPolicy" } else { "ClusterPlacementPolicy" };
     LeveledPolicy {
@@ -112,7 +123,7 @@ pub(crate) fn policy(level: u32, name: &str, spec: Value) -> LeveledPolicy {
             name: name.into(),
         },
         created: "2026-01-01T00:00:00Z".into(),
-        policy: Arc::new(Policy::compile(spec)),
+        policy: Arc::new(CompiledPolicy::compile(spec)),
     }
 }
 
@@ -120,7 +131,7 @@ pub(crate) fn constraint(level: u32, name: &str, spec: Value) -> LeveledPolicy {
     let mut policy = policy(level, name, spec);
     let mut spec = policy.policy.spec.clone();
     spec.enforcement = Enforcement::Constraint;
-    policy.policy = Arc::new(Policy::compile(spec));
+    policy.policy = Arc::new(CompiledPolicy::compile(spec));
     policy
 }
 
@@ -130,31 +141,32 @@ pub(crate) fn record(text: &str) -> PlacementRecord {
         let leaving = word.ends_with('-');
         let word = word.trim_end_matches('-');
         let (name, replicas) = word.split_once('*').map_or((word, None), |(n, r)| (n, Some(r.parse().unwrap())));
-        let phase = if leaving { Phase::Leaving } else { Phase::Active };
+        let phase = if leaving { CopyPhase::Leaving } else { CopyPhase::Active };
         PlacedCopy { name: name.into(), uid: uid(name), phase, replicas, epoch: 1 }
     };
     let clusters = text.split_whitespace().map(copy).collect();
     PlacementRecord { clusters, generation: 1, ..PlacementRecord::default() }
 }
 
-/// The same words of a record.
+/// Returns the words of a record.
 pub(crate) fn words(record: &PlacementRecord) -> String {
     let word = |c: &PlacedCopy| {
         let replicas = c.replicas.map(|n| format!("*{n}")).unwrap_or_default();
-        format!("{}{replicas}{}", c.name, if c.phase == Phase::Leaving { "-" } else { "" })
+        format!("{}{replicas}{}", c.name, if c.phase == CopyPhase::Leaving { "-" } else { "" })
     };
     record.clusters.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn chosen(decision: &Decision) -> String {
-    let word =
-        |c: &crate::decide::Chosen| format!("{}{}", c.name, c.replicas.map(|n| format!("*{n}")).unwrap_or_default());
+pub(crate) fn chosen(decision: &PlacementDecision) -> String {
+    let word = |c: &crate::decide::ChosenCluster| {
+        format!("{}{}", c.name, c.replicas.map(|n| format!("*{n}")).unwrap_or_default())
+    };
     decision.chosen.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// What a decision depends on, in the making.
+/// Builder of the inputs of a decision.
 #[derive(Clone, Debug)]
-pub(crate) struct Case {
+pub(crate) struct PlacementCase {
     pub(crate) workload: Workload,
     pub(crate) policies: Vec<LeveledPolicy>,
     pub(crate) clusters: Vec<ClusterFacts>,
@@ -164,7 +176,7 @@ pub(crate) struct Case {
     pub(crate) now: i64,
 }
 
-impl Case {
+impl PlacementCase {
     pub(crate) fn new(workload: Workload, clusters: Vec<ClusterFacts>) -> Self {
         Self {
             workload,
@@ -194,12 +206,12 @@ impl Case {
 
     pub(crate) fn pinned(mut self, names: &str) -> Self {
         let object = json!({"metadata": {"annotations": {"portolan.dev/pin": names}}});
-        self.workload.pin = crate::workload::Pin::of(&object, crate::workload::PinOn::Object);
+        self.workload.pin = crate::workload::ClusterPin::of(&object, crate::workload::PinScope::Object);
         self
     }
 
-    pub(crate) fn question(&self) -> Question<'_> {
-        Question {
+    pub(crate) fn question(&self) -> PlacementInputs<'_> {
+        PlacementInputs {
             workload: &self.workload,
             policies: &self.policies,
             clusters: &self.clusters,
@@ -210,7 +222,7 @@ impl Case {
         }
     }
 
-    pub(crate) fn decide(&self) -> Decision {
+    pub(crate) fn decide(&self) -> PlacementDecision {
         place(&self.question())
     }
 }

@@ -1,23 +1,28 @@
-//! Policies, cluster facts and a workload give a placement and its explanation.
+//! Placement as a pure function: policies, facts of physical clusters and a workload give a decision and its
+//! explanation.
 //!
-//! Everything here is pure: no clock, no randomness, no IO, no store. Equal facts give an equal answer, in whatever order
-//! they arrive. Who reads the facts and writes the answer is the scheduler's part.
+//! The crate has no clock, no randomness, no IO and no store. Equal inputs give equal results, in any input order. The
+//! scheduler reads the inputs and writes the results.
 
+mod affinity;
+mod cluster_facts;
+mod custom_kinds;
 mod decide;
 mod divide;
+mod divided_targets;
+mod exclusion_reason;
 mod explain;
-mod facts;
+mod expressions;
 mod filters;
-mod legal;
+mod ineffective_parts;
+mod legal_steps;
+mod object_role;
 mod overrides;
 mod policy;
-mod reason;
 mod references;
-mod refused;
+mod refusal_status;
 mod report;
-mod role;
 mod select;
-mod shares;
 mod template;
 mod transition;
 mod workload;
@@ -25,19 +30,34 @@ mod workload;
 #[cfg(test)]
 mod fixtures;
 
-pub use decide::{Chosen, Decision, Outcome, Question, Refusal, Rejected, place};
-pub use divide::{Share, divide};
-pub use explain::{ClusterTrace, Explanation, PolicyTrace, Verdict, explain};
-pub use facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact};
-pub use legal::{Grounds, IllegalStep, check_grounds, is_legal};
-pub use overrides::{Overriding, changes_over_budget, patches_over_budget, with_overrides, with_shares_and_overrides};
-pub use policy::{LeveledPolicy, Policy};
-pub use reason::Reason;
+pub use cluster_facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact};
+pub use custom_kinds::allows_cluster;
+pub use decide::{
+    ChosenCluster, DecisionHold, DecisionOutcome, PlacementDecision, PlacementInputs, PodRefusal, RejectedCluster,
+    place,
+};
+pub use divide::{ReplicaShare, divide};
+pub use divided_targets::{DividedTarget, shares_of};
+pub use exclusion_reason::ExclusionReason;
+pub use explain::{ClusterTrace, Explanation, FilterVerdict, NearestChange, PolicyTrace, explain};
+pub use expressions::ExpressionSubject;
+pub use ineffective_parts::parts_without_effect;
+pub use legal_steps::{IllegalStep, StepJustification, check_justification, is_legal};
+pub use object_role::{Role, is_made_by_hand, is_managed_elsewhere, is_workload_kind, role_of};
+pub use overrides::{
+    OverrideInputs, changes_over_budget, patches_over_budget, with_overrides, with_shares_and_overrides,
+};
+pub use policy::{CompiledPolicy, LeveledPolicy};
 pub use references::References;
-pub use refused::{Told, left_to_progress, let_in_status, refused_status, still_refused_status};
-pub use report::{About, Admitted, Report, copy_statuses, is_refused, placed_condition, placement_object};
-pub use role::{Role, is_made_by_hand, is_managed_elsewhere, is_workload_kind, role_of};
-pub use shares::{DividedTarget, shares_of};
-pub use template::{WouldBeClaim, WouldBePod, has_template, template_fingerprint, wanted_pods};
-pub use transition::{Demand, Health, Step, follow, transition};
-pub use workload::{Moves, Pin, PinOn, Workload, abandons_volumes, contribution};
+pub use refusal_status::{
+    RefusalFacts, admitted_status, refused_status, remaining_progress_deadline, status_while_refused,
+};
+pub use report::{
+    AdmissionRecord, PlacementReport, PlacementSubject, TransitionCause, copy_statuses, is_refused, placed_condition,
+    placement_object,
+};
+pub use template::{TemplateClaim, TemplatePod, has_template, template_fingerprint, wanted_pods};
+pub use transition::{
+    CopyHealth, Demand, DisruptionBound, FrontEnd, MoveGates, PlacementStep, follow, transition, with_withdrawn,
+};
+pub use workload::{ClusterPin, MoveStrategy, PinScope, Workload, WorkloadNeighbor, abandons_volumes, contribution};

@@ -1,32 +1,37 @@
-//! What policies change on the copies of certain physical clusters, and what they leave to them.
+//! Overrides: changes of policies on copies, and fields that they yield to the physical clusters.
 
 use std::collections::BTreeSet;
 
 use portolan_types::{
     Uid,
-    json_patch::{Misfit, PatchBudget, apply_within},
+    json_patch::{PatchBudget, PatchFailure, apply_within},
     object,
-    placement::{Override, PlacedOverride, PlacementRecord, PolicyRef},
+    placement::{CopyPhase, Override, PlacedOverride, PlacementRecord, PolicyRef},
 };
 use serde_json::Value;
 
 use crate::{
-    facts::{ClusterFacts, ClusterInfo},
-    policy::LeveledPolicy,
-    transition::Step,
+    cluster_facts::{ClusterFacts, ClusterInfo},
+    decide::dispatch_suspension,
+    policy::{ApplicablePolicies, LeveledPolicy},
+    transition::PlacementStep,
     workload::Workload,
 };
 
-/// Puts onto the record of `step` what the policies of all levels change on its active copies, proposals and constraints
-/// alike: the most specific level first and root last, and within a level the policy that would decide last, so that the last
-/// word is root's.
-pub fn with_overrides(step: Step, workload: &Workload, policies: &[LeveledPolicy], clusters: &[ClusterFacts]) -> Step {
-    with_shares_and_overrides(step, &[], &Overriding { workload, policies, clusters })
+/// Adds to the record of `step` the overrides of the policies of all levels, proposals and constraints alike: the most
+/// specific level first and root last, and within a level the deciding policy last, so that root has the last word.
+pub fn with_overrides(
+    step: PlacementStep,
+    workload: &Workload,
+    policies: &[LeveledPolicy],
+    clusters: &[ClusterFacts],
+) -> PlacementStep {
+    with_shares_and_overrides(step, &[], &OverrideInputs { workload, policies, clusters })
 }
 
-/// Facts by which copies are overridden.
+/// Inputs of overrides.
 #[derive(Clone, Copy)]
-pub struct Overriding<'a> {
+pub struct OverrideInputs<'a> {
     /// The object.
     pub workload: &'a Workload,
     /// Policies of all levels.
@@ -35,11 +40,18 @@ pub struct Overriding<'a> {
     pub clusters: &'a [ClusterFacts],
 }
 
-/// Does the same as [`with_overrides`], with `shares` before the changes of the policies: what copies of an object get of its
-/// numbers because another object is divided.
-pub fn with_shares_and_overrides(mut step: Step, shares: &[PlacedOverride], by: &Overriding) -> Step {
-    let Overriding { workload, policies, clusters } = *by;
-    if step.cause.is_none() && is_fixed(workload) {
+/// Adds the overrides as [`with_overrides`] does, with `shares` before them: the numbers of a copy that depend on the
+/// division of another object.
+pub fn with_shares_and_overrides(
+    mut step: PlacementStep,
+    shares: &[PlacedOverride],
+    by: &OverrideInputs,
+) -> PlacementStep {
+    let OverrideInputs { workload, policies, clusters } = *by;
+    step = with_suspensions(step, by);
+    // The changes of a policy stay while it is not known if it is about the object.
+    let is_unknown = policies.iter().any(|p| p.policy.selection_failure(workload).is_some());
+    if is_unknown || (step.cause.is_none() && is_fixed(workload)) {
         return step;
     }
     let (about, _) = within_bytes(ordered(workload, policies));
@@ -63,12 +75,29 @@ pub fn with_shares_and_overrides(mut step: Step, shares: &[PlacedOverride], by: 
     step
 }
 
-/// Whether a copy cannot be changed once it is made: it keeps what it was made with while it stays.
+/// Notes the physical clusters of the record to which a policy suspends the dispatch.
+fn with_suspensions(mut step: PlacementStep, by: &OverrideInputs) -> PlacementStep {
+    let rules = ApplicablePolicies::of(by.workload, by.policies);
+    let is_suspended = |uid: &&Uid| {
+        let cluster = by.clusters.iter().find(|cluster| cluster.info.uid == **uid);
+        cluster.is_some_and(|cluster| dispatch_suspension(&rules, &cluster.info).is_some())
+    };
+    let copies = step.record.clusters.iter().filter(|copy| copy.phase == CopyPhase::Active).map(|copy| &copy.uid);
+    let suspended: BTreeSet<Uid> = copies.filter(is_suspended).cloned().collect();
+    if suspended != step.record.suspended {
+        let cause = if suspended.is_empty() { "dispatch resumed" } else { "dispatch suspended" };
+        step.record.suspended = suspended;
+        step.cause.get_or_insert_with(|| cause.to_owned());
+    }
+    step
+}
+
+/// Returns true if a copy cannot be changed once it is made.
 fn is_fixed(workload: &Workload) -> bool {
     matches!((&*workload.kind.group, &*workload.kind.kind), ("", "Pod") | ("batch", "Job"))
 }
 
-/// The policies about `workload`, in the order in which their changes are made.
+/// Returns the policies about `workload`, in the order in which their changes apply.
 fn ordered<'a>(workload: &Workload, policies: &'a [LeveledPolicy]) -> Vec<&'a LeveledPolicy> {
     let holds = |p: &&LeveledPolicy| p.policy.fault().is_none() && p.policy.is_about(workload);
     let mut about: Vec<_> = policies.iter().filter(holds).collect();
@@ -76,10 +105,10 @@ fn ordered<'a>(workload: &Workload, policies: &'a [LeveledPolicy]) -> Vec<&'a Le
     about
 }
 
-/// Most bytes of what policies change on one object, and leave to its copies: they stand in its record.
+/// Most bytes of overrides and yielded fields of one object: they are in its record.
 const MAX_CHANGES_BYTES: usize = 64 * 1024;
 
-/// Parts the policies into those whose changes fit on the record of one object, and the others. Root's come first.
+/// Splits the policies into those whose changes fit on the record of one object, and the others. Root's come first.
 fn within_bytes(about: Vec<&LeveledPolicy>) -> (Vec<&LeveledPolicy>, Vec<&LeveledPolicy>) {
     let mut left = MAX_CHANGES_BYTES;
     let mut fits = |policy: &&LeveledPolicy| match left.checked_sub(policy.policy.changes_bytes()) {
@@ -94,7 +123,8 @@ fn within_bytes(about: Vec<&LeveledPolicy>) -> (Vec<&LeveledPolicy>, Vec<&Levele
     (kept, dropped)
 }
 
-/// Policies whose changes of an object are left out, as those of all policies together are too large for its record.
+/// Returns the policies whose changes are left out because those of all policies are too large for the record, with
+/// the reason.
 pub fn changes_over_budget(workload: &Workload, policies: &[LeveledPolicy]) -> Vec<(PolicyRef, String)> {
     let (_, dropped) = within_bytes(ordered(workload, policies));
     let why = || format!("what all policies change on it is larger than {MAX_CHANGES_BYTES} bytes together");
@@ -110,10 +140,10 @@ fn overrides_of(policy: &LeveledPolicy, active: &[&ClusterInfo]) -> Vec<PlacedOv
     policy.policy.overrides(active).map(placed).collect()
 }
 
-/// Policies whose patches of an object exceed the budget of its copy on any physical cluster, each with the reason.
+/// Returns the policies whose patches exceed the budget of a copy on any physical cluster, with the reason.
 ///
-/// The patches of all policies share one budget per copy, which is that of one patch of the API. The syncer makes no copy
-/// beyond it.
+/// The patches of all policies share one budget per copy, which is that of one patch of the API. The syncer makes no
+/// copy beyond it.
 pub fn patches_over_budget(object: &Value, overrides: &[PlacedOverride]) -> Vec<(PolicyRef, String)> {
     let patches = || overrides.iter().filter(|one| !one.change.patch.is_empty());
     let physical: BTreeSet<&Uid> = patches().flat_map(|one| &one.on).collect();
@@ -123,14 +153,14 @@ pub fn patches_over_budget(object: &Value, overrides: &[PlacedOverride]) -> Vec<
         for one in patches().filter(|one| one.on.contains(on)) {
             match apply_within(&copy, &one.change.patch, &mut budget) {
                 Ok(changed) => copy = changed,
-                Err(Misfit::Budget(why)) => {
+                Err(PatchFailure::Budget(why)) => {
                     if !found.iter().any(|(policy, _)| *policy == one.policy) {
                         found.push((one.policy.clone(), why));
                     }
                     break;
                 }
-                // The copy is refused for it, and the Placement has the sentence.
-                Err(Misfit::Test(_) | Misfit::Operation(_)) => break,
+                // The copy is refused for it, and the Placement names the error.
+                Err(PatchFailure::Test(_) | PatchFailure::Operation(_)) => break,
             }
         }
     }
@@ -156,12 +186,12 @@ mod tests {
     use super::*;
     use crate::fixtures::{clusters, constraint, deployment, policy, record, uid, workload};
 
-    fn step(text: &str) -> Step {
-        Step { record: record(text), cause: None, waiting: None }
+    fn step(text: &str) -> PlacementStep {
+        PlacementStep { record: record(text), cause: None, waiting: None, recheck_in: None }
     }
 
     /// `web>east,west` is a change by the policy web on two clusters.
-    fn words(step: &Step) -> String {
+    fn words(step: &PlacementStep) -> String {
         let name = |uid: &portolan_types::Uid| uid.trim_start_matches("uid-").to_owned();
         let word = |o: &PlacedOverride| {
             let on: Vec<_> = o.on.iter().map(name).collect();
@@ -220,9 +250,9 @@ mod tests {
         let first = with_overrides(step("east"), &workload, &relabels, &facts);
         assert_eq!(first.record.overrides[0].on, [uid("east")]);
         assert_eq!(first.record.yields, ["spec.replicas"]);
-        let again = with_overrides(Step { cause: None, ..first.clone() }, &workload, &relabels, &facts);
+        let again = with_overrides(PlacementStep { cause: None, ..first.clone() }, &workload, &relabels, &facts);
         assert_eq!((again.cause, &again.record), (None, &first.record));
-        let gone = with_overrides(Step { cause: None, ..first }, &workload, &[], &facts);
+        let gone = with_overrides(PlacementStep { cause: None, ..first }, &workload, &[], &facts);
         assert_eq!((gone.cause.as_deref(), gone.record), (Some("overrides changed"), record("east")));
     }
 
@@ -230,7 +260,7 @@ mod tests {
     fn a_job_keeps_what_it_was_made_with() {
         let job = workload("batch", "Job", json!({"metadata": {"name": "j"}}));
         let (facts, relabels) = (clusters(&["east"]), [policy(1, "p", relabels(json!({})))]);
-        let placed = Step { cause: Some("placed".into()), ..step("east") };
+        let placed = PlacementStep { cause: Some("placed".into()), ..step("east") };
         assert_eq!(words(&with_overrides(placed, &job, &relabels, &facts)), "p>east");
         assert_eq!(words(&with_overrides(step("east"), &job, &relabels, &facts)), "");
     }
@@ -270,5 +300,49 @@ mod tests {
         let found = patches_over_budget(&object, &on(&[poisoned]).overrides);
         assert_eq!(found.iter().map(|(policy, _)| &*policy.name).collect::<Vec<_>>(), ["poisoned"]);
         assert_eq!(patches_over_budget(&object, &on(&[harmless]).overrides), []);
+    }
+
+    #[test]
+    fn dispatch_is_suspended_where_a_policy_says_so() {
+        let of = |spec: Value| {
+            let step = with_overrides(
+                step("east west"),
+                &deployment(1),
+                &[policy(1, "p", spec)],
+                &clusters(&["east", "west"]),
+            );
+            let names: Vec<_> =
+                step.record.suspended.iter().map(|uid| uid.trim_start_matches("uid-").to_owned()).collect();
+            (names.join(" "), step.cause.unwrap_or_default())
+        };
+        for (case, suspend, expected, cause) in [
+            ("nowhere", json!({}), "", ""),
+            ("everywhere", json!({"dispatch": true}), "east west", "dispatch suspended"),
+            ("on one", json!({"dispatchOn": ["west", "north"]}), "west", "dispatch suspended"),
+            ("not by suspended scheduling", json!({"scheduling": true}), "", ""),
+        ] {
+            assert_eq!(of(json!({"suspend": suspend})), (expected.to_owned(), cause.to_owned()), "{case}");
+        }
+        let mut suspended = step("east");
+        suspended.record.suspended = [uid("east")].into();
+        let resumed = with_overrides(suspended, &deployment(1), &[], &clusters(&["east"]));
+        assert_eq!((resumed.record.suspended.len(), resumed.cause.as_deref()), (0, Some("dispatch resumed")));
+    }
+
+    #[test]
+    fn changes_stay_while_it_is_not_known_what_a_policy_is_about() {
+        let change = json!({"resources": [{"apiGroup": "apps", "cel": "object.spec.x == 1"}], "overrides": [{"labels": {"a": "b"}}]});
+        let policies = [policy(1, "p", change)];
+        let mut before = step("east");
+        before.record.overrides = vec![PlacedOverride {
+            policy: policies[0].reference.clone(),
+            on: vec![uid("east")],
+            change: Override::default(),
+        }];
+        let web = deployment(1).with_object(&json!({"spec": {}}));
+        let after = with_overrides(before.clone(), &web, &policies, &clusters(&["east"]));
+        assert_eq!(after, before);
+        let web = deployment(1).with_object(&json!({"spec": {"x": 2}}));
+        assert_eq!(words(&with_overrides(before, &web, &policies, &clusters(&["east"]))), "");
     }
 }

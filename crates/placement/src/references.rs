@@ -1,9 +1,12 @@
-//! References of pod templates, found by the shape of the tree: any map with a list `containers` is a pod spec, in whatever
-//! kind it stands. The fields are those of the table in `portolan_types::references`.
+//! References of pod templates, found by the shape of the tree: any map with a list `containers` is a pod spec, in
+//! whatever kind it stands. The fields are those of the table in `portolan_types::references`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan_types::references::{self, ReferenceField, Referent};
+use portolan_types::{
+    declared_references::DeclaredReferences,
+    references::{self, ReferenceField, Referent},
+};
 use serde_json::Value;
 
 /// Deepest nesting that is looked at.
@@ -38,6 +41,13 @@ impl References {
             _ => {}
         }
         found
+    }
+
+    /// Adds the references by fields that the definition of a custom resource declares.
+    #[must_use]
+    pub fn declared_by(mut self, declared: &DeclaredReferences, object: &Value) -> Self {
+        declared.visit(object, &mut |kind, name| self.insert(kind, name));
+        self
     }
 
     /// Returns true when an object of a core kind is named.
@@ -77,11 +87,12 @@ impl References {
     fn add(&mut self, object: &Value, fields: &[ReferenceField]) {
         for field in fields {
             let is_source = |kind: &str| field.referent == Referent::Typed && kind == "PersistentVolumeClaim";
-            field.visit(object, &mut |kind, name| match is_source(kind) {
-                true => {
+            field.visit(object, &mut |kind, name| {
+                if is_source(kind) {
                     self.sources.insert(name.to_owned());
+                } else {
+                    self.insert(kind, name)
                 }
-                false => self.insert(kind, name),
             });
         }
     }
@@ -91,7 +102,7 @@ impl References {
     }
 }
 
-/// Calls `visit` with every pod spec below `value`.
+/// Calls `visit` with every pod spec within `value`.
 pub(crate) fn for_each_pod_spec(value: &Value, depth: usize, visit: &mut dyn FnMut(&Value)) {
     match value {
         _ if depth > MAX_DEPTH => {}
@@ -141,6 +152,14 @@ mod tests {
             assert_eq!(text("ServiceAccount"), "robot");
             assert_eq!(text("PersistentVolumeClaim"), "data");
         }
+    }
+
+    #[test]
+    fn a_custom_resource_names_what_its_definition_declares() {
+        let declared = DeclaredReferences::parse(r#"{"spec.tls.secret": "Secret"}"#).unwrap();
+        let object = json!({"spec": {"tls": {"secret": "cert"}, "other": {"secret": "hidden"}}});
+        let found = References::of(&object).declared_by(&declared, &object);
+        assert_eq!(found.all().collect::<Vec<_>>(), [("Secret", "cert")]);
     }
 
     #[test]

@@ -1,25 +1,25 @@
-//! The `Placement` that explains a record, derived from it.
+//! `Placement` object that explains a record.
 
 use portolan_types::{
     Uid, object,
     placement::{
-        ChargedClaims, ChargedPods, Condition, GROUP, ObjectReference, Phase, PlacementCopyStatus, PlacementRecord,
-        PlacementSpec, PlacementStatus, Transition, VERSION,
+        ChargedClaims, ChargedPods, CopyPhase, GROUP, ObjectReference, PlacementCopyStatus, PlacementRecord,
+        PlacementSpec, PlacementStatus, StatusCondition, Transition, VERSION,
     },
 };
 use serde_json::{Value, json};
 
 use crate::{
-    decide::{Decision, Outcome},
-    transition::Step,
+    decide::{DecisionOutcome, PlacementDecision},
+    transition::PlacementStep,
 };
 
 /// Transitions that are kept.
 const MAX_TRANSITIONS: usize = 10;
 
-/// Which object a `Placement` is about, and what a new one needs.
+/// Object of a `Placement`, and the metadata of a new one.
 #[derive(Clone, Debug)]
-pub struct About<'a> {
+pub struct PlacementSubject<'a> {
     /// Name of the `Placement`.
     pub name: &'a str,
     /// Namespace of both.
@@ -32,34 +32,47 @@ pub struct About<'a> {
     pub now: &'a str,
 }
 
-/// What changes.
+/// Change that a `Placement` reports.
 #[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
+pub struct PlacementReport<'a> {
     /// The record before.
     pub previous: &'a PlacementRecord,
     /// The step that is taken in the same transaction.
-    pub step: &'a Step,
+    pub step: &'a PlacementStep,
     /// The decision; `None` for an object that follows others.
-    pub decision: Option<&'a Decision>,
-    /// What of the object has been let in.
-    pub admitted: &'a Admitted,
+    pub decision: Option<&'a PlacementDecision>,
+    /// Record of the last admission.
+    pub admitted: &'a AdmissionRecord,
+    /// Cause of the step, if it changes where the object is.
+    pub because: Option<&'a TransitionCause>,
 }
 
-/// What of an object has been let in, in the words of a `Placement`.
+/// Cause of a transition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Admitted {
-    /// The generation; `None` where no pods are made of a template, or none yet.
+pub struct TransitionCause {
+    /// One word, such as `Policy` or `Drain`.
+    pub reason: String,
+    /// Object that caused it: `ClusterPlacementPolicy root:web`.
+    pub actor: String,
+    /// Revision at which that was last changed; empty if unknown.
+    pub revision: String,
+}
+
+/// Record of the last admission of an object, as its `Placement` keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionRecord {
+    /// Admitted generation; `None` if no pods are made of a template, or none are admitted.
     pub generation: Option<i64>,
-    /// What its pods are charged.
+    /// Charge of its pods.
     pub pods: Option<ChargedPods>,
-    /// What its volume claims are charged, as far as they are not there yet.
+    /// Charge of its volume claims that do not exist yet.
     pub claims: Vec<ChargedClaims>,
     /// [`crate::template_fingerprint`] of it.
     pub template: Option<String>,
 }
 
-impl Admitted {
-    /// As a `Placement` of the object with this uid says.
+impl AdmissionRecord {
+    /// Reads the record from the `Placement` of the object with this uid.
     pub fn of(placement: Option<&Value>, uid: &str) -> Self {
         let own = placement.filter(|placement| is_about(placement, uid));
         let status = own.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
@@ -77,21 +90,21 @@ fn is_about(placement: &Value, uid: &str) -> bool {
     placement.pointer("/spec/object/uid").and_then(Value::as_str) == Some(uid)
 }
 
-/// Whether a `Placement` of the object with this uid says that its pods are not let in.
+/// Returns true if the `Placement` of the object with this uid says that its pods are refused.
 pub fn is_refused(placement: Option<&Value>, uid: &str) -> bool {
     let reason = placement.filter(|placement| is_about(placement, uid)).and_then(placed_condition);
     reason.is_some_and(|(reason, _)| matches!(reason, "AdmissionRefused" | "QuotaExceeded" | "SchedulingGated"))
 }
 
-/// Reason and message of the condition `Placed` of a `Placement`.
+/// Returns reason and message of the condition `Placed` of a `Placement`.
 pub fn placed_condition(placement: &Value) -> Option<(&str, &str)> {
     let conditions = placement.pointer("/status/conditions")?.as_array()?;
     let placed = conditions.iter().find(|condition| condition["type"] == "Placed")?;
     Some((placed["reason"].as_str()?, placed["message"].as_str()?))
 }
 
-/// The `Placement` after a step. `current` is the one that is there; one about an object of another uid starts anew.
-pub fn placement_object(current: Option<&Value>, about: &About, report: &Report) -> Value {
+/// Returns the `Placement` after a step. `current` is the present one; one of an object with another uid is replaced.
+pub fn placement_object(current: Option<&Value>, about: &PlacementSubject, report: &PlacementReport) -> Value {
     let current = current.filter(|placement| is_about(placement, &about.object.uid));
     let before = current.and_then(|p| p.get("status")).cloned().unwrap_or_default();
     let before: PlacementStatus = serde_json::from_value(before).unwrap_or_default();
@@ -104,7 +117,7 @@ pub fn placement_object(current: Option<&Value>, about: &About, report: &Report)
     placement
 }
 
-fn new_placement(about: &About) -> Value {
+fn new_placement(about: &PlacementSubject) -> Value {
     let object = &about.object;
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -123,14 +136,14 @@ fn new_placement(about: &About) -> Value {
     })
 }
 
-fn status_after(before: &PlacementStatus, about: &About, report: &Report) -> PlacementStatus {
+fn status_after(before: &PlacementStatus, about: &PlacementSubject, report: &PlacementReport) -> PlacementStatus {
     let record = &report.step.record;
     PlacementStatus {
         clusters: copy_statuses(record, report.previous, &before.clusters),
         policy: report.decision.map_or_else(|| record.policy.clone(), |d| d.policy.clone()),
         rejected: report
             .decision
-            .map(Decision::counts)
+            .map(PlacementDecision::counts)
             .into_iter()
             .flatten()
             .map(|(r, n)| (r.word().into(), n))
@@ -141,27 +154,30 @@ fn status_after(before: &PlacementStatus, about: &About, report: &Report) -> Pla
         pods: report.admitted.pods.clone(),
         claims: report.admitted.claims.clone(),
         admitted_template: report.admitted.template.clone(),
+        waiting_for: report.step.waiting.clone().unwrap_or_default(),
     }
 }
 
-/// The copies of a record as a `Placement` shows them. What was reported of a copy stays while its stay lasts.
+/// Returns the copies of a record for the status of a `Placement`. The report of a copy stays as long as the copy
+/// does.
 pub fn copy_statuses(
     record: &PlacementRecord,
     previous: &PlacementRecord,
     before: &[PlacementCopyStatus],
 ) -> Vec<PlacementCopyStatus> {
-    let copies = record.clusters.iter().filter(|c| c.phase != Phase::Projected);
+    let copies = record.clusters.iter().filter(|c| c.phase != CopyPhase::Projected);
     let status = |copy: &portolan_types::placement::PlacedCopy| {
         let stays = previous.on(&copy.uid).is_some_and(|was| was.epoch == copy.epoch);
         let known = before.iter().find(|s| stays && s.uid == *copy.uid);
         PlacementCopyStatus {
             name: copy.name.clone(),
             uid: copy.uid.to_string(),
-            phase: if copy.phase == Phase::Leaving { "Leaving" } else { "Active" }.into(),
+            phase: if copy.phase == CopyPhase::Leaving { "Leaving" } else { "Active" }.into(),
             replicas: copy.replicas,
             ready: known.map_or(0, |s| s.ready),
             available: known.and_then(|s| s.available),
             desired: copy.replicas.or_else(|| known.and_then(|s| s.desired)),
+            addresses: known.map_or(0, |s| s.addresses),
             reason: known.map(|s| s.reason.clone()).unwrap_or_default(),
             message: known.map(|s| s.message.clone()).unwrap_or_default(),
         }
@@ -169,11 +185,11 @@ pub fn copy_statuses(
     copies.map(status).collect()
 }
 
-fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<Condition> {
+fn conditions(before: &PlacementStatus, about: &PlacementSubject, report: &PlacementReport) -> Vec<StatusCondition> {
     let (status, reason, message) = placed(report, &about.object.kind);
     let last = before.conditions.iter().find(|c| c.kind == "Placed");
     let since = last.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
-    let placed = Condition {
+    let placed = StatusCondition {
         kind: "Placed".into(),
         status: status.into(),
         reason: reason.into(),
@@ -185,12 +201,12 @@ fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<C
     std::iter::once(placed).chain(others).collect()
 }
 
-/// Status, reason and message of the condition `Placed`.
-fn placed(report: &Report, kind: &str) -> (&'static str, &'static str, String) {
+/// Returns status, reason and message of the condition `Placed`.
+fn placed(report: &PlacementReport, kind: &str) -> (&'static str, &'static str, String) {
     let is_somewhere = report.step.record.active().next().is_some();
-    // A copy that stays for lack of a better place is not where it should be.
+    // A copy that stays only because nothing else fits is misplaced.
     let is_misplaced = report.decision.is_some_and(|decision| {
-        decision.move_refused || matches!(decision.outcome, Outcome::Unplaced | Outcome::Refused(_))
+        decision.move_refused || matches!(decision.outcome, DecisionOutcome::Unplaced | DecisionOutcome::Refused(_))
     });
     let status = if is_somewhere && !is_misplaced { "True" } else { "False" };
     let Some(decision) = report.decision else {
@@ -203,36 +219,41 @@ fn placed(report: &Report, kind: &str) -> (&'static str, &'static str, String) {
         message.push_str(line);
     });
     let reason = match &decision.outcome {
-        Outcome::Unplaced if decision.move_refused => "MoveRefused",
-        Outcome::Unplaced if decision.rejected.is_empty() => "NoClusterInReach",
-        Outcome::Unplaced => "NoClusterFits",
-        Outcome::Stopped => "Stopped",
-        Outcome::Finished => "Finished",
-        Outcome::Refused(refusal) => refusal.reason,
-        Outcome::Placed | Outcome::Partly(_) if decision.move_refused => "MoveRefused",
-        Outcome::Placed | Outcome::Partly(_) if report.step.waiting.is_some() => "Moving",
-        Outcome::Placed => "Placed",
-        Outcome::Partly(_) => "PartlyPlaced",
+        DecisionOutcome::Unplaced if decision.move_refused => "MoveRefused",
+        DecisionOutcome::Unplaced if decision.rejected.is_empty() => "NoClusterInReach",
+        DecisionOutcome::Unplaced => "NoClusterFits",
+        DecisionOutcome::Stopped => "Stopped",
+        DecisionOutcome::Finished => "Finished",
+        DecisionOutcome::Refused(refusal) => refusal.reason,
+        DecisionOutcome::Suspended(hold) => hold.reason,
+        DecisionOutcome::Placed | DecisionOutcome::Partly(_) if decision.move_refused => "MoveRefused",
+        DecisionOutcome::Placed | DecisionOutcome::Partly(_) if report.step.waiting.is_some() => "Moving",
+        DecisionOutcome::Placed => "Placed",
+        DecisionOutcome::Partly(_) => "PartlyPlaced",
     };
     (status, reason, message)
 }
 
 /// Returns the sentence about copies of a kind that means something else on several physical clusters than on one.
-fn note_on_followers(step: &Step, kind: &str) -> String {
+fn note_on_followers(step: &PlacementStep, kind: &str) -> String {
     if kind != "PodDisruptionBudget" || step.record.active().count() < 2 {
         return String::new();
     }
     "each physical cluster counts its own pods: while the budget permits any disruption, at least one pod on each may be disrupted".into()
 }
 
-fn transitions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<Transition> {
+fn transitions(before: &PlacementStatus, about: &PlacementSubject, report: &PlacementReport) -> Vec<Transition> {
     let names = |record: &PlacementRecord| record.active().map(|c| c.name.as_str()).collect::<Vec<_>>().join(",");
     let (from, to) = (names(report.previous), names(&report.step.record));
+    let because = report.because.cloned().unwrap_or_default();
     let new = report.step.cause.as_ref().filter(|_| from != to).map(|cause| Transition {
         time: about.now.to_owned(),
         from,
         to,
         cause: cause.clone(),
+        reason: because.reason,
+        actor: because.actor,
+        revision: because.revision,
     });
     new.into_iter().chain(before.transitions.iter().cloned()).take(MAX_TRANSITIONS).collect()
 }

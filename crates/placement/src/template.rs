@@ -1,43 +1,44 @@
-//! The pod that an object's template would make, and how many of them there are to be.
+//! Pod that an object's template would make, and the number of such pods.
 
 use portolan_types::{
     GroupKind, fingerprint, object,
-    placement::{Phase, PlacementRecord},
+    placement::{CopyPhase, PlacementRecord},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    decide::{Chosen, Decision},
-    role::is_managed_elsewhere,
+    decide::{ChosenCluster, PlacementDecision},
+    object_role::is_managed_elsewhere,
     workload::Workload,
 };
 
-/// A pod as the controller of an object would send it.
+/// Pod as the controller of an object would create it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WouldBePod {
-    /// The pod, by what its name would begin with.
+pub struct TemplatePod {
+    /// Pod, with `generateName`.
     pub pod: Value,
-    /// The account in `kube-system` that the controller runs as.
+    /// Account in `kube-system` of the controller.
     pub by: &'static str,
-    /// The volume claims that are made with it.
-    pub claims: Vec<WouldBeClaim>,
+    /// Volume claims that are made with it.
+    pub claims: Vec<TemplateClaim>,
 }
 
-/// A volume claim as the controller of a StatefulSet would send it.
+/// Volume claim as the controller of a StatefulSet would create it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WouldBeClaim {
+pub struct TemplateClaim {
     /// Name of the template.
     pub template: String,
     /// Ordinal of the first pod.
     pub start: i64,
-    /// The first claim of the template.
+    /// Returns the first claim of each template of a StatefulSet.
     pub claim: Value,
 }
 
-impl WouldBePod {
-    /// Of an object of a kind whose pods controllers below make of a template; `None` for others, bare Pods among them.
+impl TemplatePod {
+    /// Returns the pod of an object whose pods downstream controllers make of a template; `None` for other kinds, bare
+    /// Pods among them.
     ///
-    /// Of several pods of a StatefulSet it is the first. A Deployment stands for its ReplicaSets, a CronJob for its Jobs.
+    /// For a StatefulSet it is the first pod. A Deployment stands for its ReplicaSets, a CronJob for its Jobs.
     pub fn of(kind: &GroupKind, owner: &Value) -> Option<Self> {
         let (template, by) = template_of(kind, owner)?;
         let name = object::name(owner);
@@ -66,12 +67,12 @@ impl WouldBePod {
     }
 }
 
-/// Tells the template of an object that [`WouldBePod`] knows from others that it has had.
+/// Returns the fingerprint of the template that [`TemplatePod`] is made of.
 pub fn template_fingerprint(kind: &GroupKind, owner: &Value) -> Option<String> {
     template_of(kind, owner).map(|(template, _)| fingerprint(template))
 }
 
-/// The template, and the account of the controller.
+/// Returns the template, and the account of the controller.
 fn template_of<'a>(kind: &GroupKind, owner: &'a Value) -> Option<(&'a Value, &'static str)> {
     let (template, by) = match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment" | "ReplicaSet") => ("/spec/template", "replicaset-controller"),
@@ -87,7 +88,7 @@ fn template_of<'a>(kind: &GroupKind, owner: &'a Value) -> Option<(&'a Value, &'s
     Some((owner.pointer(template)?, by))
 }
 
-/// Whether pods of objects of a resource are made of a template, by controllers below.
+/// Returns true for resources whose pods downstream controllers make of a template.
 pub fn has_template(group: &str, resource: &str) -> bool {
     matches!(
         (group, resource),
@@ -97,7 +98,7 @@ pub fn has_template(group: &str, resource: &str) -> bool {
     )
 }
 
-/// What the first pod of a StatefulSet has that others have not: its name, and volumes for the claims of the set.
+/// Gives a pod the identity of the first pod of a StatefulSet: its name, and volumes for the claims of the set.
 fn give_identity(pod: &mut Value, set: &Value, name: &str) {
     let start = first_ordinal(set);
     let own = format!("{name}-{start}");
@@ -129,7 +130,7 @@ fn first_ordinal(set: &Value) -> i64 {
 }
 
 /// The first claim of each template of a StatefulSet.
-fn claims_of(set: &Value) -> Vec<WouldBeClaim> {
+fn claims_of(set: &Value) -> Vec<TemplateClaim> {
     let start = first_ordinal(set);
     let selected = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object).cloned().unwrap_or_default();
     let claim = |template: &Value| {
@@ -145,24 +146,24 @@ fn claims_of(set: &Value) -> Vec<WouldBeClaim> {
         }
         let spec = template.get("spec").cloned();
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
-        WouldBeClaim { template: object::name(template).to_owned(), start, claim }
+        TemplateClaim { template: object::name(template).to_owned(), start, claim }
     };
     let templates = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
     templates.map(claim).collect()
 }
 
-/// How many pods an object is to have when a decision is carried out: of a move those at its end. What stays for lack of a
-/// better place counts as long as it is there; what has ended or is suspended has none.
-pub fn wanted_pods(workload: &Workload, object: &Value, decision: &Decision, record: &PlacementRecord) -> i64 {
+/// Returns the number of pods of an object once a decision is carried out: at the end of a move. Copies that stay for
+/// lack of a better place count as long as they exist. Objects that have ended or are suspended have none.
+pub fn wanted_pods(workload: &Workload, object: &Value, decision: &PlacementDecision, record: &PlacementRecord) -> i64 {
     let suspended = object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
     if suspended || workload.finished {
         return 0;
     }
     if decision.chosen.is_empty() {
-        let there = record.clusters.iter().filter(|copy| copy.phase != Phase::Projected);
+        let there = record.clusters.iter().filter(|copy| copy.phase != CopyPhase::Projected);
         return there.map(|copy| record.replicas_of(copy, workload.pods)).sum();
     }
-    let limit = |chosen: &Chosen| decision.limits.get(&chosen.uid).copied().unwrap_or(i64::MAX);
+    let limit = |chosen: &ChosenCluster| decision.limits.get(&chosen.uid).copied().unwrap_or(i64::MAX);
     decision.chosen.iter().map(|chosen| chosen.replicas.unwrap_or(workload.pods).min(limit(chosen))).sum()
 }
 
@@ -188,7 +189,7 @@ mod tests {
             ("batch", "CronJob", &cron, "job-controller"),
             ("", "ReplicationController", &plain, "replication-controller"),
         ] {
-            let made = WouldBePod::of(&kind(group, name), object).unwrap();
+            let made = TemplatePod::of(&kind(group, name), object).unwrap();
             assert_eq!(made.by, by, "{name}");
             assert_eq!(made.pod["metadata"]["generateName"], "web-", "{name}");
             assert_eq!(made.pod["metadata"]["labels"], json!({"app": "web"}), "{name}");
@@ -197,14 +198,14 @@ mod tests {
         }
         let others = json!({"managedBy": "example.com/else", "template": template});
         assert_eq!(
-            WouldBePod::of(&kind("batch", "Job"), &owner(others.clone())),
+            TemplatePod::of(&kind("batch", "Job"), &owner(others.clone())),
             None,
             "another controller makes them"
         );
         let cron = owner(json!({"jobTemplate": {"spec": others}}));
-        assert_eq!(WouldBePod::of(&kind("batch", "CronJob"), &cron), None, "of its Jobs, too");
-        assert_eq!(WouldBePod::of(&kind("", "Pod"), &plain), None, "it is one itself");
-        assert_eq!(WouldBePod::of(&kind("db.io", "Cluster"), &plain), None, "who knows what becomes of it");
+        assert_eq!(TemplatePod::of(&kind("batch", "CronJob"), &cron), None, "of its Jobs, too");
+        assert_eq!(TemplatePod::of(&kind("", "Pod"), &plain), None, "it is one itself");
+        assert_eq!(TemplatePod::of(&kind("db.io", "Cluster"), &plain), None, "who knows what becomes of it");
     }
 
     #[test]
@@ -213,7 +214,7 @@ mod tests {
             "serviceName": "db", "ordinals": {"start": 3}, "selector": {"matchLabels": {"app": "db"}},
             "volumeClaimTemplates": [{"metadata": {"name": "data", "labels": {"of": "db"}}, "spec": {"storageClassName": "fast"}}],
             "template": {"spec": {"volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]}}}});
-        let WouldBePod { pod: made, claims, .. } = WouldBePod::of(&kind("apps", "StatefulSet"), &set).unwrap();
+        let TemplatePod { pod: made, claims, .. } = TemplatePod::of(&kind("apps", "StatefulSet"), &set).unwrap();
         assert_eq!((claims.len(), &*claims[0].template, claims[0].start), (1, "data", 3));
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {"storageClassName": "fast"},
             "metadata": {"name": "data-db-3", "namespace": "shop", "labels": {"app": "db", "of": "db"}}});

@@ -1,22 +1,23 @@
-//! The object to be placed, reduced to what a decision needs.
+//! Workload: an object reduced to the facts that a decision needs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use portolan_types::{
     GroupKind, GroupResource, Uid, annotations, object,
-    placement::{Phase, PlacementRecord, Resources},
+    placement::{PlacementRecord, ResourceAmounts},
     quantity::Quantity,
 };
 use serde_json::Value;
 
 use crate::{
+    expressions::ExpressionSubject,
+    object_role::{Role, is_managed_elsewhere, role_of},
     references::for_each_pod_spec,
-    role::{Role, is_managed_elsewhere, role_of},
 };
 
-/// Where a pin stands.
+/// Object that carries a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PinOn {
+pub enum PinScope {
     /// On the object itself.
     Object,
     /// On its namespace.
@@ -25,16 +26,16 @@ pub enum PinOn {
 
 /// Names of physical clusters that an object must run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pin {
+pub struct ClusterPin {
     /// The names, sorted, none twice.
     pub names: Vec<String>,
-    /// Where it stands.
-    pub on: PinOn,
+    /// Object that carries it.
+    pub on: PinScope,
 }
 
-impl Pin {
-    /// The pin on an object, when it has one that names anything.
-    pub fn of(object: &Value, on: PinOn) -> Option<Self> {
+impl ClusterPin {
+    /// Returns the pin of an object, if it names anything.
+    pub fn of(object: &Value, on: PinScope) -> Option<Self> {
         let text = object::annotation(object, annotations::PIN)?;
         let mut names: Vec<String> =
             text.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
@@ -44,9 +45,9 @@ impl Pin {
     }
 }
 
-/// How an object gets from one physical cluster to another.
+/// Way in which an object moves between physical clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moves {
+pub enum MoveStrategy {
     /// A → A+B → B: two copies do no harm.
     Surge,
     /// A → none → B, whenever a policy says so: exactly one copy is active.
@@ -57,8 +58,8 @@ pub enum Moves {
     Stay,
 }
 
-impl Moves {
-    /// Whether two copies never run at the same time during a move.
+impl MoveStrategy {
+    /// Returns true if two copies never run at the same time.
     pub fn one_at_a_time(self) -> bool {
         !matches!(self, Self::Surge)
     }
@@ -69,6 +70,8 @@ impl Moves {
 pub struct Workload {
     /// Its kind.
     pub kind: GroupKind,
+    /// API version that it is stored in, without its group; empty if the object does not say it.
+    pub version: String,
     /// Its resource.
     pub resource: GroupResource,
     /// Its namespace.
@@ -79,33 +82,52 @@ pub struct Workload {
     pub labels: BTreeMap<String, String>,
     /// `metadata.generation`.
     pub generation: i64,
-    /// What it is to placement.
+    /// Role in placement.
     pub role: Role,
-    /// Its pin, or else its namespace's.
-    pub pin: Option<Pin>,
-    /// `spec.replicas`, for what has them.
+    /// Pin of the object, or else of its namespace.
+    pub pin: Option<ClusterPin>,
+    /// `spec.replicas`, if it has them.
     pub replicas: Option<i64>,
-    /// Pods that one whole copy makes; 0 for what makes none.
+    /// Pods of one whole copy; 0 without pods.
     pub pods: i64,
-    /// What one pod requests.
-    pub requests: Resources,
-    /// How it gets from one physical cluster to another.
-    pub moves: Moves,
-    /// It has data on volumes that do not move with it, and nobody has said that they may be abandoned.
+    /// Requests of one pod.
+    pub requests: ResourceAmounts,
+    /// Way in which it moves.
+    pub moves: MoveStrategy,
+    /// True if it has data on volumes that do not move with it, and were not given up.
     pub keeps_volumes: bool,
-    /// At most one copy, whatever a policy says.
+    /// True if it has at most one copy, whatever a policy says.
     pub single: bool,
-    /// It has ended: it is not run again elsewhere.
+    /// True if it has ended: it is not run again elsewhere.
     pub finished: bool,
     /// Physical clusters of the objects that have the same controller.
     pub siblings: Vec<Uid>,
+    /// `metadata.creationTimestamp`.
+    pub created: String,
+    /// Other workloads of its namespace, if a policy depends on them.
+    pub neighbors: Vec<WorkloadNeighbor>,
+    /// The object as expressions see it, if a policy has any over objects.
+    pub subject: Option<Arc<ExpressionSubject>>,
+    /// Names of unreachable physical clusters whose copy a user has declared gone.
+    pub written_off: Vec<String>,
+    /// Reason for which its moves wait for nothing.
+    pub force: Option<String>,
+}
+
+/// Another workload of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadNeighbor {
+    /// The workload.
+    pub workload: Workload,
+    /// Physical clusters of its active copies.
+    pub on: Vec<Uid>,
 }
 
 impl Workload {
-    /// What an object is to placement. Pins of the namespace, siblings and volumes are the caller's to add.
+    /// Reads the facts from an object. The caller adds pins of the namespace, siblings, neighbors and volumes.
     pub fn of(kind: GroupKind, resource: GroupResource, object: &Value) -> Self {
         let role = role_of(&kind.group, &kind.kind, object);
-        let mut requests = Resources::new();
+        let mut requests = ResourceAmounts::new();
         let mut has_pods = false;
         if let Some(spec) = object.get("spec") {
             for_each_pod_spec(spec, 0, &mut |pod| {
@@ -116,7 +138,9 @@ impl Workload {
         }
         let replicas = replicas(&kind, object);
         let labels = object::metadata(object).get("labels").and_then(Value::as_object);
+        let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         Self {
+            version: api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned(),
             namespace: object::namespace(object).to_owned(),
             name: object::name(object).to_owned(),
             labels: labels
@@ -126,7 +150,7 @@ impl Workload {
                 .collect(),
             generation: object::generation(object),
             role,
-            pin: Pin::of(object, PinOn::Object),
+            pin: ClusterPin::of(object, PinScope::Object),
             pods: if has_pods { pods(&kind, object, replicas) } else { 0 },
             replicas,
             requests,
@@ -135,9 +159,22 @@ impl Workload {
             single: &*kind.kind == "CronJob" && &*kind.group == "batch",
             finished: object::has_ended(&kind.group, &kind.kind, object),
             siblings: Vec::new(),
+            created: object::meta_text(object, "creationTimestamp").to_owned(),
+            neighbors: Vec::new(),
+            subject: None,
+            written_off: names_in(object, annotations::WRITE_OFF),
+            force: object::annotation(object, annotations::FORCE)
+                .map(|reason| reason.trim().chars().take(MAX_REASON).collect::<String>())
+                .filter(|reason| !reason.is_empty()),
             kind,
             resource,
         }
+    }
+
+    /// Adds the object that expressions of policies read.
+    #[must_use]
+    pub fn with_object(self, object: &Value) -> Self {
+        Self { subject: Some(Arc::new(ExpressionSubject::of_object(object))), ..self }
     }
 
     /// `deployment/web`, for people.
@@ -145,23 +182,34 @@ impl Workload {
         format!("{}/{}", self.kind.kind.to_lowercase(), self.name)
     }
 
-    /// Returns the available pods that make a copy healthy which has a share of the replicas, or a limit to them; 1 stands for
-    /// "it is there" where nothing is counted.
+    /// Returns the available pods that make a copy healthy which has a share of the replicas, or a limit to them; 1
+    /// stands for "it is there" where nothing is counted.
     pub fn needed(&self, share: Option<i64>, limit: Option<i64>) -> i64 {
         share.or(self.replicas).unwrap_or(1).min(limit.unwrap_or(i64::MAX))
     }
 }
 
-/// What an object takes of each physical cluster that its record names, leaving ones included.
-pub fn contribution(workload: &Workload, record: &PlacementRecord) -> Vec<(Uid, Resources)> {
+/// Longest reason of a forced move that is kept, in characters.
+const MAX_REASON: usize = 200;
+
+/// Returns the names in an annotation, which are joined by commas.
+fn names_in(object: &Value, key: &str) -> Vec<String> {
+    let names = object::annotation(object, key).unwrap_or_default().split(',');
+    names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the requests of an object per physical cluster of its record, leaving and awaited copies included.
+pub fn contribution(workload: &Workload, record: &PlacementRecord) -> Vec<(Uid, ResourceAmounts)> {
     let of = |pods: i64| {
-        let mut sum: Resources = workload.requests.iter().map(|(name, q)| (name.clone(), q.times(pods))).collect();
+        let mut sum: ResourceAmounts =
+            workload.requests.iter().map(|(name, q)| (name.clone(), q.times(pods))).collect();
         sum.insert("pods".into(), Quantity::from_units(pods));
         sum
     };
-    let takes = |phase| matches!(phase, Phase::Active | Phase::Leaving);
-    let copies = record.clusters.iter().filter(|copy| workload.pods > 0 && takes(copy.phase));
-    copies.map(|copy| (copy.uid.clone(), of(record.replicas_of(copy, workload.pods)))).collect()
+    if workload.pods == 0 {
+        return Vec::new();
+    }
+    record.occupied(workload.pods).into_iter().map(|(uid, pods)| (uid.clone(), of(pods))).collect()
 }
 
 fn number(object: &Value, path: &str) -> Option<i64> {
@@ -202,28 +250,28 @@ fn makes_claims(kind: &GroupKind, object: &Value) -> bool {
     (&*kind.group, &*kind.kind) == ("apps", "StatefulSet") && templates.is_some_and(|templates| !templates.is_empty())
 }
 
-fn moves(kind: &GroupKind, object: &Value) -> Moves {
+fn moves(kind: &GroupKind, object: &Value) -> MoveStrategy {
     match (&*kind.group, &*kind.kind) {
-        ("apps", "StatefulSet") | ("", "Pod") => Moves::Restart,
+        ("apps", "StatefulSet") | ("", "Pod") => MoveStrategy::Restart,
         ("apps", "Deployment") => match object.pointer("/spec/strategy/type").and_then(Value::as_str) {
-            Some("Recreate") => Moves::Restart,
-            _ => Moves::Surge,
+            Some("Recreate") => MoveStrategy::Restart,
+            _ => MoveStrategy::Surge,
         },
-        ("batch", "CronJob") => Moves::Handover,
+        ("batch", "CronJob") => MoveStrategy::Handover,
         ("batch", "Job") => {
             let started = object.pointer("/status/startTime").is_some_and(Value::is_string);
             let running = number(object, "/status/active").unwrap_or(0) > 0;
-            if started || running { Moves::Stay } else { Moves::Handover }
+            if started || running { MoveStrategy::Stay } else { MoveStrategy::Handover }
         }
-        _ => Moves::Surge,
+        _ => MoveStrategy::Surge,
     }
 }
 
-/// What a pod of this spec requests, as the Kubernetes scheduler counts: the sum of its containers and sidecars, or its
-/// largest init container where that is more, and its overhead.
-fn pod_requests(pod: &Value) -> Resources {
+/// Returns the requests of a pod, as kube-scheduler counts them: the sum of its containers and sidecars, or its
+/// largest init container if that is more, and its overhead.
+fn pod_requests(pod: &Value) -> ResourceAmounts {
     let list = |key: &str| pod.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut sum = Resources::new();
+    let mut sum = ResourceAmounts::new();
     list("containers").iter().for_each(|container| add(&mut sum, &container_requests(container)));
     for container in list("initContainers") {
         let requests = container_requests(container);
@@ -239,13 +287,13 @@ fn pod_requests(pod: &Value) -> Resources {
     sum
 }
 
-fn container_requests(container: &Value) -> Resources {
+fn container_requests(container: &Value) -> ResourceAmounts {
     let mut requests = quantities(container.pointer("/resources/limits"));
     requests.extend(quantities(container.pointer("/resources/requests")));
     requests
 }
 
-fn quantities(amounts: Option<&Value>) -> Resources {
+fn quantities(amounts: Option<&Value>) -> ResourceAmounts {
     let parse = |value: &Value| match value {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => number.to_string().parse().ok(),
@@ -255,7 +303,7 @@ fn quantities(amounts: Option<&Value>) -> Resources {
     amounts.filter_map(|(name, value)| Some((name.clone(), parse(value)?))).collect()
 }
 
-fn add(sum: &mut Resources, more: &Resources) {
+fn add(sum: &mut ResourceAmounts, more: &ResourceAmounts) {
     for (name, amount) in more {
         let total = sum.entry(name.clone()).or_insert(Quantity::ZERO);
         *total = *total + *amount;
@@ -285,7 +333,7 @@ mod tests {
         let found = workload("apps", "Deployment", &deployment);
         assert_eq!(found.requests["cpu"], "1050m".parse().unwrap());
         assert_eq!(found.requests["memory"], "2Gi".parse().unwrap());
-        assert_eq!((found.replicas, found.pods, found.moves), (Some(3), 3, Moves::Surge));
+        assert_eq!((found.replicas, found.pods, found.moves), (Some(3), 3, MoveStrategy::Surge));
     }
 
     #[test]
@@ -297,7 +345,7 @@ mod tests {
                 "apps",
                 "Deployment",
                 json!({"spec": {"template": {"spec": pod}}}),
-                Moves::Surge,
+                MoveStrategy::Surge,
                 false,
             ),
             (
@@ -305,19 +353,19 @@ mod tests {
                 "apps",
                 "Deployment",
                 json!({"spec": {"strategy": {"type": "Recreate"}}}),
-                Moves::Restart,
+                MoveStrategy::Restart,
                 false,
             ),
-            ("a stateful set", "apps", "StatefulSet", json!({}), Moves::Restart, false),
-            ("a bare pod", "", "Pod", json!({"spec": pod}), Moves::Restart, false),
-            ("a pod that ended", "", "Pod", json!({"status": {"phase": "Succeeded"}}), Moves::Restart, true),
-            ("a job to be started", "batch", "Job", json!({}), Moves::Handover, false),
+            ("a stateful set", "apps", "StatefulSet", json!({}), MoveStrategy::Restart, false),
+            ("a bare pod", "", "Pod", json!({"spec": pod}), MoveStrategy::Restart, false),
+            ("a pod that ended", "", "Pod", json!({"status": {"phase": "Succeeded"}}), MoveStrategy::Restart, true),
+            ("a job to be started", "batch", "Job", json!({}), MoveStrategy::Handover, false),
             (
                 "a started job",
                 "batch",
                 "Job",
                 json!({"status": {"startTime": "2026-01-01T00:00:00Z"}}),
-                Moves::Stay,
+                MoveStrategy::Stay,
                 false,
             ),
             (
@@ -325,11 +373,11 @@ mod tests {
                 "batch",
                 "Job",
                 json!({"status": {"active": 0, "conditions": [{"type": "Complete", "status": "True"}]}}),
-                Moves::Handover,
+                MoveStrategy::Handover,
                 true,
             ),
-            ("a cron job", "batch", "CronJob", json!({}), Moves::Handover, false),
-            ("a daemon set", "apps", "DaemonSet", json!({}), Moves::Surge, false),
+            ("a cron job", "batch", "CronJob", json!({}), MoveStrategy::Handover, false),
+            ("a daemon set", "apps", "DaemonSet", json!({}), MoveStrategy::Surge, false),
         ] {
             let found = workload(group, kind, &object);
             assert_eq!((found.moves, found.finished), (moves, finished), "{case}");
@@ -338,8 +386,9 @@ mod tests {
 
     #[test]
     fn pins_are_names_joined_by_commas() {
-        let pinned =
-            |text: &str| Pin::of(&json!({"metadata": {"annotations": {"portolan.dev/pin": text}}}), PinOn::Object);
+        let pinned = |text: &str| {
+            ClusterPin::of(&json!({"metadata": {"annotations": {"portolan.dev/pin": text}}}), PinScope::Object)
+        };
         assert_eq!(pinned(" west, east ,west").map(|p| p.names), Some(vec!["east".to_owned(), "west".to_owned()]));
         assert_eq!(pinned(" , "), None);
     }

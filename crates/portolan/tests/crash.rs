@@ -1,7 +1,8 @@
-//! `portolan snapshot save`, whose power is cut after each step that reaches its files: a name that is there is that of a whole
-//! snapshot, one that was made lasts, and what was broken off is no hindrance. The recorder and its disks are those of the store's tests.
+//! Tests of `portolan snapshot save` with a power loss after each step that reaches its files: a file with the final
+//! name is a complete snapshot, a finished one lasts, and an interrupted one is no obstacle. The recorder and its disks
+//! are those of the store's tests.
 //!
-//! Only where a library can be preloaded.
+//! Only on systems where a library can be preloaded.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -19,12 +20,12 @@ mod shim;
 
 use std::{fs, io::Cursor, path::Path, process::Command};
 
-use portolan_store::{Engine, Expect, Snapshot, StoreConfig, Transaction, inspect, open};
+use portolan_store::{Engine, Expect, SnapshotSummary, StoreConfig, Transaction, inspect, open};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
 use serde_json::json;
 
 use crate::{
-    disk::{Disk, Standing},
+    disk::{CrashableDisk, DiskImage},
     shim::record_command,
 };
 
@@ -50,8 +51,8 @@ fn save(data: &Path, file: &Path) -> Command {
     command
 }
 
-/// What a snapshot holds, if a file of that name is there.
-fn held(file: &Path) -> Option<Snapshot> {
+/// Returns the contents of a snapshot, if the file exists.
+fn held(file: &Path) -> Option<SnapshotSummary> {
     let bytes = fs::read(file).ok()?;
     Some(inspect(Cursor::new(bytes)).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
 }
@@ -62,14 +63,14 @@ async fn a_crash_at_any_step_of_saving_a_snapshot_leaves_none_or_all_of_it() {
     let (data, root) = (dir.path().join("data"), dir.path().join("root"));
     fs::create_dir(&root).unwrap();
     make_store(&data).await;
-    let recorded = record_command(save(&data, &root.join("backup")), &root, Disk::default(), None);
+    let recorded = record_command(save(&data, &root.join("backup")), &root, DiskImage::default(), None);
     assert!(recorded.output.status.success(), "{}", String::from_utf8_lossy(&recorded.output.stderr));
     let whole = held(&root.join("backup")).expect("it was saved");
     assert_eq!(whole.objects, OBJECTS);
 
     let steps = &recorded.steps;
     let (mut images, mut there, mut gone_on) = (0, 0, 0);
-    for (at, left, image) in Standing::of(recorded.start.clone()).crashes(steps, |_| true, 1) {
+    for (at, left, image) in CrashableDisk::of(recorded.start.clone()).crashes(steps, |_| true, 1) {
         images += 1;
         let case = format!("after step {at} of {}, {left:?} left", steps.len());
         let crashed = tempfile::tempdir().unwrap();

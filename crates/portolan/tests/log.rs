@@ -1,4 +1,4 @@
-//! A server whose log nobody can write or read any more.
+//! Tests of a server with an unwritable log.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -8,32 +8,34 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// How long a server may take to start or stop on a busy machine.
+use portolan_types::MonotonicInstant;
+
+/// Time for a server to start or stop on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(data: &Path, log: Stdio) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
     command.args(["server", "--bind-address", "127.0.0.1:0", "--data-dir"]).arg(data);
-    // Every line of the log is one more that cannot be written.
+    // Every log line is one more that cannot be written.
     command.env("PORTOLAN_LOG", "debug").stderr(log).spawn().unwrap()
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is a result.
 fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = MonotonicInstant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        assert!(MonotonicInstant::now() < end, "{what}: not within {PATIENCE:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A server that has written its kubeconfig is about to serve; stopped as an operator does, it ends in order.
+/// Waits until the server has written its kubeconfig, and stops it as an operator does; it ends in order.
 fn serves_and_stops(case: &str, mut server: Child, data: &Path) {
     until(case, || {
         assert_eq!(server.try_wait().unwrap(), None, "{case}: it ended by itself");
@@ -43,7 +45,7 @@ fn serves_and_stops(case: &str, mut server: Child, data: &Path) {
         Command::new("kill").arg(server.id().to_string()).status().unwrap();
         server.try_wait().unwrap()
     });
-    // One that was not listening for the signal yet is ended by it.
+    // A server that did not handle the signal yet is ended by it.
     assert!(stopped.success() || stopped.signal() == Some(15), "{case}: {stopped}");
 }
 

@@ -1,4 +1,4 @@
-//! Commands of operators on stores that are not theirs, can only be read, or are damaged, and what Ctrl-C leaves.
+//! Tests of operators' commands on foreign, read-only and damaged stores, and of Ctrl-C.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -13,16 +13,16 @@ use std::{
     path::Path,
     process::{Command, Output, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use portolan_store::{Engine, Expect, StoreConfig, Transaction, inspect, open};
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
+use portolan_types::{GroupResource, LogicalClusterId, MonotonicInstant, ObjectKey, Record, Seams};
 use serde_json::json;
 
-/// A user who is not the one of the store, where the tests run as root.
+/// User that does not own the store, when the tests run as root.
 const NOBODY: u32 = 65_534;
-/// How long a command may take on a busy machine.
+/// Time for a command on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn make_store(data: &Path, engine: Engine) {
@@ -42,7 +42,7 @@ fn portolan(args: &[&str], dirs: &[&Path]) -> Command {
     command
 }
 
-/// As somebody whose rights count: root may write whatever the mode says.
+/// Runs a command as a user with limited rights: root may write in any mode.
 fn as_another(mut command: Command, folder: &Path) -> Command {
     if fs::metadata(folder).unwrap().uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);
@@ -54,13 +54,14 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Sets the modes of all files and folders below a folder, and its own.
+/// Sets the modes of a directory with all its contents.
 fn set_modes(folder: &Path, folders: u32, files: u32) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => set_modes(&path, folders, files),
-            false => fs::set_permissions(&path, fs::Permissions::from_mode(files)).unwrap(),
+        if path.is_dir() {
+            set_modes(&path, folders, files)
+        } else {
+            fs::set_permissions(&path, fs::Permissions::from_mode(files)).unwrap()
         }
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(folders)).unwrap();
@@ -130,7 +131,7 @@ async fn whoever_interrupts_a_snapshot_is_told_what_is_kept() {
     make_store(&data, Engine::Redb).await;
     assert!(portolan(&["snapshot", "save", "--data-dir"], &[&data, &file]).status().unwrap().success());
     let whole = fs::read(&file).unwrap();
-    // A server that takes connections and answers nothing: a snapshot of it stands still.
+    // This server accepts connections and never responds, so a snapshot of it makes no progress.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: 'http://{}'}}}}]\n\
@@ -145,16 +146,16 @@ async fn whoever_interrupts_a_snapshot_is_told_what_is_kept() {
         let other = dir.path().join("other");
         let mut save = portolan(&["snapshot", "save", "--data-dir"], &[&elsewhere, &other]);
         let mut save = save.stderr(Stdio::piped()).spawn().unwrap();
-        // It has asked once somebody has come.
+        // The accepted connection shows that it has sent its request.
         let _asking = silent.accept().unwrap();
         let interrupt = || Command::new("kill").args(["-INT", &save.id().to_string()]).status().unwrap();
         assert!(interrupt().success());
-        let end = Instant::now() + PATIENCE;
+        let end = MonotonicInstant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = save.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < end, "it goes on");
+            assert!(MonotonicInstant::now() < end, "it goes on");
             thread::sleep(Duration::from_millis(20));
         };
         let mut told = String::new();
@@ -165,7 +166,7 @@ async fn whoever_interrupts_a_snapshot_is_told_what_is_kept() {
     }
 }
 
-/// The operator's guide.
+/// Reads the operator's guide.
 fn guide() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
     fs::read_to_string(path).unwrap()
@@ -179,7 +180,7 @@ async fn the_line_for_cron_saves_a_snapshot_night_after_night() {
     fs::create_dir(&backups).unwrap();
     let guide = guide();
     let line = guide.lines().find_map(|line| line.strip_prefix("30 2 * * * ")).expect("there is one");
-    // As cron hands it to a shell.
+    // This is the form in which cron passes it to a shell.
     let line = line
         .replace("\\%", "%")
         .replace("/usr/local/bin/portolan", env!("CARGO_BIN_EXE_portolan"))
@@ -202,10 +203,12 @@ fn units_run_what_there_is() {
     for entry in fs::read_dir(folder).unwrap() {
         let unit = fs::read_to_string(entry.unwrap().path()).unwrap();
         for line in unit.lines().filter_map(|line| line.strip_prefix("ExecStart=")) {
-            let (_, args) = line.split_once("/usr/local/bin/portolan ").expect("it runs portolan");
-            // What a shell makes one word of is one.
+            let (_, args) = line.split_once("portolan ").expect("it runs portolan");
+            // Quoted words are one argument, as for a shell.
             let args = args.split('"').next().unwrap_or_default().split_whitespace();
-            // Help is printed once all before it was understood.
+            // Variables are flags of the administrator's own.
+            let args = args.filter(|arg| !arg.starts_with('$'));
+            // Help is printed once all earlier arguments are valid.
             let help = Command::new(env!("CARGO_BIN_EXE_portolan")).args(args.clone()).arg("--help").output().unwrap();
             assert!(help.status.success(), "{line}: {}", said(&help));
             let shown = said(&help);
@@ -218,7 +221,7 @@ fn units_run_what_there_is() {
     assert_eq!(commands, 2);
 }
 
-/// All of our sources.
+/// Reads all sources.
 fn sources(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -233,7 +236,7 @@ fn sources(folder: &Path, into: &mut String) {
 #[test]
 fn alerts_are_about_metrics_that_there_are() {
     let mut source = String::new();
-    for part in ["apiserver", "store", "portolan", "controllers"] {
+    for part in ["apiserver", "store", "control-plane", "portolan", "controllers"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(part).join("src"), &mut source);
     }
     let guide = guide();
@@ -253,7 +256,7 @@ fn alerts_are_about_metrics_that_there_are() {
 fn a_start_that_is_refused_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // An empty directory of one's own is made private; this one is in use.
+    // An empty directory is made private; this one is in use.
     fs::write(dir.path().join("notes"), "").unwrap();
     let flags = ["server", "--bind-address=127.0.0.1:0", "--data-dir"];
     let refused = portolan(&flags, &[dir.path()]).output().unwrap();

@@ -1,13 +1,13 @@
-//! The built-in resources that are placed.
+//! Returns the built-in resources that follow others.
 
 use portolan_types::{GroupResource, placement::GROUP};
 
-/// A resource that is placed without a policy.
+/// Resource that is placed without a policy.
 pub(crate) struct Placeable {
     pub(crate) group: &'static str,
     pub(crate) resource: &'static str,
     pub(crate) kind: &'static str,
-    /// It goes where others go.
+    /// True for objects that follow others.
     pub(crate) follows: bool,
 }
 
@@ -25,7 +25,7 @@ const fn follows(group: &'static str, resource: &'static str, kind: &'static str
     Placeable { group, resource, kind, follows: true }
 }
 
-/// All of them.
+/// Placeable resources. Workloads come first, then their followers.
 pub(crate) static PLACEABLE: [Placeable; 17] = [
     runs("apps", "deployments", "Deployment"),
     runs("apps", "statefulsets", "StatefulSet"),
@@ -46,26 +46,27 @@ pub(crate) static PLACEABLE: [Placeable; 17] = [
     follows("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
 ];
 
-/// A resource by which pods may be refused, beside namespaces and accounts.
-pub(crate) struct Cause {
+/// Resource whose objects may refuse pods, besides namespaces and accounts.
+pub(crate) struct RefusalSource {
     group: &'static str,
     resource: &'static str,
 }
 
-impl Cause {
+impl RefusalSource {
     pub(crate) fn resource(&self) -> GroupResource {
         GroupResource::new(self.group, self.resource)
     }
 }
 
-const fn cause(group: &'static str, resource: &'static str) -> Cause {
-    Cause { group, resource }
+const fn cause(group: &'static str, resource: &'static str) -> RefusalSource {
+    RefusalSource { group, resource }
 }
 
 const POLICIES: &str = "admissionregistration.k8s.io";
 
-/// All of them. What policies and webhooks look at besides is nowhere told: after a while they are asked again.
-pub(crate) static CAUSES: [Cause; 10] = [
+/// Resources by which pods may be refused. Objects that policies and webhooks read besides are unknown: they are asked
+/// again after a while.
+pub(crate) static REFUSAL_SOURCES: [RefusalSource; 10] = [
     cause("", "resourcequotas"),
     cause("", "limitranges"),
     cause("scheduling.k8s.io", "priorityclasses"),
@@ -78,17 +79,17 @@ pub(crate) static CAUSES: [Cause; 10] = [
     cause(POLICIES, "mutatingwebhookconfigurations"),
 ];
 
-/// Whether pods may be refused by objects of a resource.
-pub(crate) fn is_cause(resource: &GroupResource) -> bool {
-    CAUSES.iter().any(|cause| cause.group == &*resource.group && cause.resource == &*resource.resource)
+/// Returns true for a resource whose objects may refuse pods.
+pub(crate) fn is_refusal_source(resource: &GroupResource) -> bool {
+    REFUSAL_SOURCES.iter().any(|cause| cause.group == &*resource.group && cause.resource == &*resource.resource)
 }
 
-/// What is placed without a policy of a resource.
+/// Returns the entry of a resource that is placed without a policy.
 pub(crate) fn placeable(resource: &GroupResource) -> Option<&'static Placeable> {
     PLACEABLE.iter().find(|p| p.resource == &*resource.resource && p.group == &*resource.group)
 }
 
-/// Whether objects of a resource go where others go.
+/// Returns true for a resource whose objects follow others.
 pub(crate) fn is_follower(resource: &GroupResource) -> bool {
     placeable(resource).is_some_and(|placeable| placeable.follows)
 }
@@ -106,7 +107,7 @@ pub(crate) fn followers() -> impl Iterator<Item = GroupResource> {
     PLACEABLE.iter().filter(|p| p.follows).map(Placeable::resource)
 }
 
-/// Followers that name objects themselves.
+/// Returns the followers that name other objects.
 pub(crate) fn referrers() -> impl Iterator<Item = &'static Placeable> {
     PLACEABLE.iter().filter(|p| matches!(p.kind, "ServiceAccount" | "Ingress" | "PersistentVolumeClaim"))
 }
@@ -116,9 +117,26 @@ pub(crate) fn keeps_no_history(resource: &GroupResource) -> bool {
     matches!((&*resource.group, &*resource.resource), ("batch", "cronjobs") | ("", "replicationcontrollers"))
 }
 
-/// Templates of StatefulSets and DaemonSets that are kept downstream.
+/// Returns the resource of the templates that StatefulSets and DaemonSets keep downstream.
 pub(crate) fn revisions() -> GroupResource {
     GroupResource::new("apps", "controllerrevisions")
+}
+
+/// Returns true for workloads whose pods a PodDisruptionBudget counts by the number that the workload wants.
+pub(crate) fn is_budgeted(placeable: &Placeable) -> bool {
+    matches!(placeable.kind, "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController" | "Pod")
+}
+
+pub(crate) fn services() -> GroupResource {
+    GroupResource::new("", "services")
+}
+
+pub(crate) fn ingresses() -> GroupResource {
+    GroupResource::new("networking.k8s.io", "ingresses")
+}
+
+pub(crate) fn disruption_budgets() -> GroupResource {
+    GroupResource::new("policy", "poddisruptionbudgets")
 }
 
 pub(crate) fn jobs() -> GroupResource {
@@ -133,12 +151,21 @@ pub(crate) fn physical_clusters() -> GroupResource {
     GroupResource::new(GROUP, "physicalclusters")
 }
 
+pub(crate) fn drains() -> GroupResource {
+    GroupResource::new(GROUP, "drains")
+}
+
 pub(crate) fn placements() -> GroupResource {
     GroupResource::new(GROUP, "placements")
 }
 
 pub(crate) fn policies() -> [GroupResource; 2] {
     [GroupResource::new(GROUP, "placementpolicies"), GroupResource::new(GROUP, "clusterplacementpolicies")]
+}
+
+/// Returns the resource of definitions of custom resources.
+pub(crate) fn definitions() -> GroupResource {
+    GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
 pub(crate) fn namespaces() -> GroupResource {
@@ -149,7 +176,13 @@ pub(crate) fn accounts() -> GroupResource {
     GroupResource::new("", "serviceaccounts")
 }
 
-/// Where the default decision of a namespace is kept, among Portolan's own bookkeeping.
+/// Returns the resource of the heartbeats of physical clusters, in Portolan's own bookkeeping: an object for each,
+/// named by its uid, with `unbroken`, the number of its answers since its last silence. Each write is a heartbeat.
+pub fn heartbeats() -> GroupResource {
+    GroupResource::new("internal.portolan.dev", "heartbeats")
+}
+
+/// Returns the resource of the default decisions of namespaces, in Portolan's own bookkeeping.
 pub(crate) fn decisions() -> GroupResource {
     GroupResource::new("internal.portolan.dev", "decisions")
 }

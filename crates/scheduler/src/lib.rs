@@ -1,43 +1,56 @@
-//! The loop around placement: it watches what can be placed, policies and physical clusters of all logical clusters, and
-//! writes the record and the `Placement` that explains it in one transaction.
+//! The loop around placement. It watches placeable objects, policies and physical clusters of all logical clusters, and
+//! writes the placement record of an object and the `Placement` that explains it in one transaction.
 //!
-//! The decisions are made in `portolan-placement`; this crate reads facts and writes answers. It knows no HTTP and no kind
-//! table: where logical clusters stand in the tree, who may use what, the resources of custom kinds, and whether pods are let
-//! in come in by traits.
+//! Decisions are made in `portolan-placement`; this crate reads facts and writes answers. It knows no HTTP and no kind
+//! table: the tree of logical clusters, rights, resources of kinds, and the admission of pods come in by traits
+//! (`seams`).
 //!
-//! Level-based: the queue holds keys, objects are read when their turn comes. One task per watched resource and a fixed
-//! number of workers; nothing per logical cluster. In memory are policies, physical clusters and sums of what is placed.
+//! Level-based: the queue holds keys, and a worker reads the object when its turn comes. Each task takes the same path:
+//!
+//! 1. `observe` turns watch events into `facts` and tasks of the `queue`.
+//! 2. `inputs` reads the inputs of a decision.
+//! 3. `decide` decides, plans the next legal step, and admits and charges the pods.
+//! 4. `commit` writes the step. `reconcile` calls 2 to 4 per kind of task.
+//!
+//! `plan` computes the effect of changes that are not written, by the same code.
+//! `failover` follows the heartbeats of physical clusters, and taints those that are lost.
+//!
+//! `status` writes the status of policies and physical clusters; `explain` answers on demand. There is one task per
+//! watched resource and a fixed number of workers; nothing per logical cluster. In memory are policies, physical
+//! clusters and sums of what is placed.
 
-mod admission;
-mod advice;
 mod commit;
-mod events;
+mod context;
+mod decide;
+mod drain;
 mod explain;
 mod facts;
-mod feed;
-mod followers;
-mod gates;
-mod gather;
-mod inhabited;
+mod failover;
+mod inputs;
 mod kinds;
-mod object;
+mod metrics;
 mod observe;
-mod peek;
-mod physical;
-mod policies;
+mod plan;
 mod queue;
-mod rescan;
+mod reconcile;
 mod scheduler;
 mod seams;
-mod told;
-mod usage_status;
+mod status;
 
 #[cfg(test)]
 mod tests;
 
-pub use physical::FINALIZER;
-pub use portolan_placement::{Refusal, WouldBeClaim, has_template, is_refused, still_refused_status};
-pub use scheduler::{Parts, Scheduler, SchedulerError};
+pub use failover::{EvictionRates, FailoverStats, FailoverTiming};
+pub use kinds::heartbeats;
+pub use metrics::SchedulerCollector;
+pub use plan::{
+    BudgetRow, CapacityRow, Plan, PlanError, PlanRow, PlannedChange, PlannedPlace, ReadChanges, RefusedRow,
+};
+pub use portolan_placement::{
+    PodRefusal, TemplateClaim, allows_cluster, has_template, is_refused, status_while_refused,
+};
+pub use reconcile::FINALIZER;
+pub use scheduler::{Scheduler, SchedulerError, SchedulerParts};
 pub use seams::{
-    AdmittedPod, BuiltinKinds, Charge, Charged, ClusterTree, KindCatalog, NotAdmitted, PodGate, UseRights,
+    AdmittedPod, BuiltinKinds, ClusterTree, KindCatalog, NotAdmitted, PodCharge, PodChargeWrites, PodGate, UseRights,
 };

@@ -1,6 +1,6 @@
-//! What the scheduler has to be told about the world around the store.
+//! Traits by which the scheduler learns what is not in the store.
 
-use portolan_placement::{Refusal, WouldBeClaim};
+use portolan_placement::{PodRefusal, TemplateClaim};
 use portolan_store::Write;
 use portolan_types::{
     BoxFuture, GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Status,
@@ -10,41 +10,44 @@ use serde_json::Value;
 
 use crate::kinds;
 
-/// The tree of logical clusters. Must answer from memory.
+/// Tree of logical clusters. Answers from memory.
 pub trait ClusterTree: Send + Sync {
-    /// The logical cluster itself and its ancestors, up to the root, with their paths. Empty when it is not known, or not any
-    /// more, or when it or an ancestor is being deleted: nothing is placed there then.
+    /// Returns the logical cluster and its ancestors up to the root, with their paths. Returns nothing if it is
+    /// unknown, or if it or an ancestor is being deleted: nothing is placed there then.
     fn lineage(&self, cluster: LogicalClusterId) -> Vec<(LogicalClusterId, LogicalClusterPath)>;
 
-    /// The logical cluster itself and all below it.
+    /// Returns the logical cluster and all its descendants.
     fn subtree(&self, cluster: LogicalClusterId) -> Vec<LogicalClusterId>;
 }
 
-/// The RBAC verb `use` on physical clusters. Must answer from memory.
+/// The RBAC verb `use` on physical clusters. Answers from memory.
 pub trait UseRights: Send + Sync {
-    /// Whether objects of `cluster` may be placed on the physical cluster `name` that is registered in `home`, an ancestor or
-    /// `cluster` itself.
+    /// Returns true if objects of `cluster` may be placed on the physical cluster `name` that is registered in `home`,
+    /// an ancestor or `cluster` itself.
     fn may_use(&self, cluster: LogicalClusterId, home: LogicalClusterId, name: &str) -> bool;
 
-    /// Whether the rights to what is registered in `home` are known. Where they are not, nothing is concluded from them.
+    /// Returns true if the rights in `home` are known. Unknown rights allow no conclusion.
     fn are_known(&self, _home: LogicalClusterId) -> bool {
         true
     }
 }
 
-/// Which resource a kind is stored as.
+/// Resources of kinds.
 pub trait KindCatalog: Send + Sync {
-    /// The resource of a namespaced kind; `None` when there is no such kind.
+    /// Returns the resource of a namespaced kind; `None` if there is no such kind.
     fn resource_of(&self, group: &str, kind: &str) -> Option<GroupResource>;
+
+    /// Returns true for the resource of a namespaced kind.
+    fn has_resource(&self, resource: &GroupResource) -> bool;
 }
 
-/// Whether pods of templates may be made, and what quotas are charged for them.
+/// Admission of the pods of templates, and their charge to quotas.
 pub trait PodGate: Send + Sync {
-    /// Asks whether `pod`, in the namespace of `owner`, would be let in if the controller that runs as `by` in `kube-system`
-    /// sent it now. Nothing is stored. The answer is one such pod as quotas count it.
+    /// Runs admission for `pod`, in the namespace of `owner`, as if the controller that runs as `by` in `kube-system`
+    /// sent it now. Nothing is stored. Returns the pod as quotas count it.
     ///
     /// # Errors
-    /// What is said against it.
+    /// The refusal, or the failure to ask.
     fn admit<'a>(
         &'a self,
         owner: &'a ObjectKey,
@@ -52,80 +55,88 @@ pub trait PodGate: Send + Sync {
         by: &'a str,
     ) -> BoxFuture<'a, Result<AdmittedPod, NotAdmitted>>;
 
-    /// One such pod as quotas count it, without asking anybody.
+    /// Returns the pod as quotas count it, without admission.
     fn measure(&self, pod: &Value) -> ChargedPods;
 
-    /// The same for the first volume claim of a template. The answer is one such claim as quotas count it.
+    /// Runs admission for the first volume claim of a template. Returns the claim as quotas count it.
     ///
     /// # Errors
-    /// What is said against it.
+    /// The refusal, or the failure to ask.
     fn admit_claim<'a>(
         &'a self,
         owner: &'a ObjectKey,
-        claim: &'a WouldBeClaim,
+        claim: &'a TemplateClaim,
         by: &'a str,
     ) -> BoxFuture<'a, Result<ChargedClaims, NotAdmitted>>;
 
-    /// One such claim as quotas count it, without asking anybody.
-    fn measure_claim(&self, claim: &WouldBeClaim) -> ChargedClaims;
+    /// Returns the claim as quotas count it, without admission.
+    fn measure_claim(&self, claim: &TemplateClaim) -> ChargedClaims;
 
-    /// What is to be written with a placement for its pods to be charged to the quotas of the namespace. Others who charge
-    /// them wait until the answer is dropped, and the writes fail when the quotas have been written meanwhile.
+    /// Returns the writes that charge the pods to the quotas of the namespace, for the transaction of the placement.
+    /// Other charges wait until the answer is dropped, and the writes fail if the quotas have been written meanwhile.
     ///
     /// # Errors
-    /// What is said against it.
-    fn charge<'a>(&'a self, owner: &'a ObjectKey, charge: Charge<'a>) -> BoxFuture<'a, Result<Charged, NotAdmitted>>;
+    /// The refusal, or the failure to ask.
+    fn charge<'a>(
+        &'a self,
+        owner: &'a ObjectKey,
+        charge: PodCharge<'a>,
+    ) -> BoxFuture<'a, Result<PodChargeWrites, NotAdmitted>>;
 }
 
-/// A pod as admission has left it.
+/// Pod after admission.
 #[derive(Clone, Debug)]
 pub struct AdmittedPod {
     /// The pod.
     pub pod: Value,
-    /// One of it, as quotas count it.
+    /// The pod as quotas count it.
     pub one: ChargedPods,
 }
 
-/// A change of what is charged for the pods of one object.
+/// Change of the charge for the pods of one object.
 #[derive(Clone, Copy, Debug)]
-pub struct Charge<'a> {
-    /// One of them, when it has just been admitted.
+pub struct PodCharge<'a> {
+    /// A pod that has just been admitted.
     pub pod: Option<&'a Value>,
-    /// What was charged.
+    /// Present charge.
     pub old: Option<&'a ChargedPods>,
-    /// What is to be.
+    /// New charge.
     pub new: Option<&'a ChargedPods>,
-    /// The volume claims that were charged and were not there, by template.
+    /// Claims by template that are charged and do not exist yet.
     pub old_claims: &'a [ChargedClaims],
-    /// Those that are to be and are not there.
+    /// Claims to be charged that do not exist yet.
     pub new_claims: &'a [ChargedClaims],
-    /// They run already, so they are charged whatever the limit.
+    /// Charges whatever the limit, because the pods run already.
     pub forced: bool,
 }
 
-/// Quotas, charged.
-pub struct Charged {
-    /// To be committed with what is charged for: at most 64.
+/// Writes that charge quotas.
+pub struct PodChargeWrites {
+    /// Writes of the transaction: at most 64.
     pub writes: Vec<Write>,
-    /// Kept until that is done.
+    /// Lock on the quotas, held until the commit.
     pub turn: Box<dyn Send>,
 }
 
-/// Why pods were not let in.
+/// Failure of admission.
 #[derive(Debug)]
 pub enum NotAdmitted {
-    /// They are refused: that is told.
-    Refused(Refusal),
-    /// Nobody could be asked now.
+    /// Admission or a quota refuses the pods.
+    Refused(PodRefusal),
+    /// Admission could not be asked.
     Failed(Status),
 }
 
-/// The kinds that are placed without a policy, and no custom ones.
+/// Catalog of the kinds that are placed without a policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BuiltinKinds;
 
 impl KindCatalog for BuiltinKinds {
     fn resource_of(&self, group: &str, kind: &str) -> Option<GroupResource> {
         kinds::PLACEABLE.iter().find(|p| p.group == group && p.kind == kind).map(kinds::Placeable::resource)
+    }
+
+    fn has_resource(&self, resource: &GroupResource) -> bool {
+        kinds::placeable(resource).is_some()
     }
 }

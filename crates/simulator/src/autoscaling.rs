@@ -1,14 +1,14 @@
-//! `status` of HorizontalPodAutoscalers, as kube-controller-manager keeps it in a cluster without metrics: the bounds hold, and no
-//! metric can be read.
+//! `status` of HorizontalPodAutoscalers, as kube-controller-manager keeps it in a cluster without metrics: the bounds
+//! hold, and no metric can be read.
 
 use std::{sync::Arc, time::Duration};
 
 use portolan_controllers::{
-    Controller, Outcome, Plane, PlaneError,
-    plane::{Found, Step},
+    Controller, Plane, PlaneError, WorkOutcome,
+    plane::{PlaneChange, PlaneObject},
 };
 use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, note::Note, object};
+use portolan_types::{BoxFuture, GroupResource, ObjectKey, event_draft::EventDraft, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -21,13 +21,13 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(15);
 
 /// Loop of HorizontalPodAutoscalers.
-pub(crate) struct Autoscaling {
+pub(crate) struct AutoscalingController {
     pub(crate) plane: Arc<Plane>,
 }
 
 /// Decision about a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Decision {
+enum ScalingDecision {
     /// There is no target.
     NoTarget(String),
     /// Its number of replicas is out of bounds: the number it gets, and why.
@@ -39,18 +39,18 @@ enum Decision {
 }
 
 /// Decides about a target with so many replicas. Pure.
-fn decide(autoscaler: &Value, replicas: i64) -> Decision {
+fn decide(autoscaler: &Value, replicas: i64) -> ScalingDecision {
     let least = number(autoscaler, "/spec/minReplicas").unwrap_or(1);
     let most = number(autoscaler, "/spec/maxReplicas").unwrap_or(i64::MAX);
     if replicas == 0 && least != 0 {
-        Decision::Disabled
+        ScalingDecision::Disabled
     } else if replicas > most {
-        Decision::Rescale(most, "Current number of replicas above Spec.MaxReplicas")
+        ScalingDecision::Rescale(most, "Current number of replicas above Spec.MaxReplicas")
     } else if replicas < least {
-        Decision::Rescale(least, "Current number of replicas below Spec.MinReplicas")
+        ScalingDecision::Rescale(least, "Current number of replicas below Spec.MinReplicas")
     } else {
         let (reason, message) = metric_fault(list(autoscaler, "/spec/metrics").first());
-        Decision::NoMetrics(reason, message)
+        ScalingDecision::NoMetrics(reason, message)
     }
 }
 
@@ -83,40 +83,40 @@ fn metric_fault(metric: Option<&Value>) -> (&'static str, String) {
 }
 
 /// Returns the status after a decision. Pure.
-fn status(autoscaler: &Value, replicas: i64, decision: &Decision, now: &str) -> Value {
+fn status(autoscaler: &Value, replicas: i64, decision: &ScalingDecision, now: &str) -> Value {
     let before = autoscaler.get("status").cloned().unwrap_or_else(|| json!({}));
     let mut conditions = list(autoscaler, "/status/conditions").to_vec();
     let mut set = |kind: &str, status: bool, reason: &str, message: &str| {
         set_condition(&mut conditions, kind, status, reason, message, now);
     };
     let desired = match decision {
-        Decision::NoTarget(why) => {
+        ScalingDecision::NoTarget(why) => {
             let why = format!("the HPA controller was unable to get the target's current scale: {why}");
             set("AbleToScale", false, "FailedGetScale", &why);
             before["desiredReplicas"].as_i64().unwrap_or(0)
         }
-        Decision::Rescale(wanted, _) => {
+        ScalingDecision::Rescale(wanted, _) => {
             let message = format!("the HPA controller was able to update the target scale to {wanted}");
             set("AbleToScale", true, "SucceededRescale", &message);
             *wanted
         }
-        Decision::Disabled => {
+        ScalingDecision::Disabled => {
             let message = "scaling is disabled since the replica count of the target is zero";
             set("ScalingActive", false, "ScalingDisabled", message);
             0
         }
-        Decision::NoMetrics(reason, why) => {
+        ScalingDecision::NoMetrics(reason, why) => {
             set("ScalingActive", false, reason, &format!("the HPA was unable to compute the replica count: {why}"));
             before["desiredReplicas"].as_i64().unwrap_or(0)
         }
     };
-    if matches!(decision, Decision::Disabled | Decision::NoMetrics(..)) {
+    if matches!(decision, ScalingDecision::Disabled | ScalingDecision::NoMetrics(..)) {
         let message = "the HPA controller was able to get the target's current scale";
         set("AbleToScale", true, "SucceededGetScale", message);
     }
     let mut status = json!({"currentReplicas": replicas, "desiredReplicas": desired, "currentMetrics": null, "conditions": conditions});
     status["lastScaleTime"] = match decision {
-        Decision::Rescale(..) => now.into(),
+        ScalingDecision::Rescale(..) => now.into(),
         _ => before["lastScaleTime"].clone(),
     };
     if let Some(status) = status.as_object_mut() {
@@ -125,9 +125,9 @@ fn status(autoscaler: &Value, replicas: i64, decision: &Decision, now: &str) -> 
     status
 }
 
-impl Autoscaling {
+impl AutoscalingController {
     /// Returns the target, or why there is none.
-    async fn target(&self, key: &ObjectKey, autoscaler: &Value) -> Result<Result<Found, String>, PlaneError> {
+    async fn target(&self, key: &ObjectKey, autoscaler: &Value) -> Result<Result<PlaneObject, String>, PlaneError> {
         let [version, kind, name] = ["apiVersion", "kind", "name"]
             .map(|field| text(autoscaler, &format!("/spec/scaleTargetRef/{field}")).to_owned());
         let Some(resource) = scaled_resource(&version, &kind) else {
@@ -136,31 +136,32 @@ impl Autoscaling {
                 version.split('/').next().unwrap_or("")
             )));
         };
-        let shown = match resource.group.is_empty() {
-            true => resource.resource.to_string(),
-            false => format!("{}.{}", resource.resource, resource.group),
+        let shown = if resource.group.is_empty() {
+            resource.resource.to_string()
+        } else {
+            format!("{}.{}", resource.resource, resource.group)
         };
         let missing = format!("{shown} {name:?} not found");
         let Ok(name) = name.parse() else { return Ok(Err(missing)) };
         Ok(self.plane.get(&ObjectKey { resource, name, ..key.clone() }).await?.ok_or(missing))
     }
 
-    async fn rescale(&self, target: &Found, replicas: i64) -> Result<(), PlaneError> {
+    async fn rescale(&self, target: &PlaneObject, replicas: i64) -> Result<(), PlaneError> {
         let kind = self.plane.stored_kind(&target.key.resource).expect("the table has the kinds with a scale");
         let scale = |current: &mut Value| {
             current["spec"]["replicas"] = replicas.into();
-            Step::Write(None)
+            PlaneChange::Write(None)
         };
         self.plane.change(kind, &target.key, scale).await.map(drop)
     }
 
     async fn update(&self, key: &ObjectKey, autoscaler: &Value) -> Result<(), PlaneError> {
         let (decision, replicas) = match self.target(key, autoscaler).await? {
-            Err(why) => (Decision::NoTarget(why), number(autoscaler, "/status/currentReplicas").unwrap_or(0)),
+            Err(why) => (ScalingDecision::NoTarget(why), number(autoscaler, "/status/currentReplicas").unwrap_or(0)),
             Ok(target) => {
                 let replicas = number(&target.object, "/spec/replicas").unwrap_or(1);
                 let decision = decide(autoscaler, replicas);
-                if let Decision::Rescale(wanted, _) = decision {
+                if let ScalingDecision::Rescale(wanted, _) = decision {
                     self.rescale(&target, wanted).await?;
                 }
                 (decision, replicas)
@@ -177,20 +178,20 @@ impl Autoscaling {
         if differs { self.tell(key, autoscaler, &decision).await } else { Ok(()) }
     }
 
-    async fn tell(&self, key: &ObjectKey, autoscaler: &Value, decision: &Decision) -> Result<(), PlaneError> {
+    async fn tell(&self, key: &ObjectKey, autoscaler: &Value, decision: &ScalingDecision) -> Result<(), PlaneError> {
         let (is_warning, reason, message) = match decision {
-            Decision::NoTarget(why) => (true, "FailedGetScale", why.clone()),
-            Decision::Rescale(to, why) => (false, "SuccessfulRescale", format!("New size: {to}; reason: {why}")),
-            Decision::Disabled => return Ok(()),
-            Decision::NoMetrics(reason, why) => (true, *reason, why.clone()),
+            ScalingDecision::NoTarget(why) => (true, "FailedGetScale", why.clone()),
+            ScalingDecision::Rescale(to, why) => (false, "SuccessfulRescale", format!("New size: {to}; reason: {why}")),
+            ScalingDecision::Disabled => return Ok(()),
+            ScalingDecision::NoMetrics(reason, why) => (true, *reason, why.clone()),
         };
         let (component, name) = ("horizontal-pod-autoscaler", reason.to_lowercase());
-        let note = Note { component, name: &name, is_warning, reason, message: &message };
+        let note = EventDraft { component, name: &name, is_warning, reason, message: &message };
         events::write(&self.plane, key, autoscaler, note).await
     }
 }
 
-impl Controller for Autoscaling {
+impl Controller for AutoscalingController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -205,12 +206,12 @@ impl Controller for Autoscaling {
         vec![event.key.clone()]
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let found = self.plane.get(key).await?.filter(|found| !object::is_deleting(&found.object));
-            let Some(found) = found else { return Ok(Outcome::Done) };
+            let Some(found) = found else { return Ok(WorkOutcome::Done) };
             self.update(key, &found.object).await?;
-            Ok(Outcome::CheckAgainIn(PERIOD))
+            Ok(WorkOutcome::RequeueAfter(PERIOD))
         })
     }
 }
@@ -227,9 +228,9 @@ mod tests {
     #[test]
     fn bounds_hold_and_metrics_are_missing() {
         for (replicas, expected) in [
-            (0, Decision::Disabled),
-            (1, Decision::Rescale(2, "Current number of replicas below Spec.MinReplicas")),
-            (6, Decision::Rescale(5, "Current number of replicas above Spec.MaxReplicas")),
+            (0, ScalingDecision::Disabled),
+            (1, ScalingDecision::Rescale(2, "Current number of replicas below Spec.MinReplicas")),
+            (6, ScalingDecision::Rescale(5, "Current number of replicas above Spec.MaxReplicas")),
         ] {
             assert_eq!(decide(&autoscaler(), replicas), expected);
         }

@@ -1,19 +1,20 @@
-//! One simulated cluster: its API server, and all loops on it.
+//! Simulated cluster: its API server, and all its loops.
 
 use std::{sync::Arc, time::Duration};
 
 use portolan_apiserver::{ApiServer, ApiServerConfig, FairShare, InProcess, User, hooks::PodStreams};
 use portolan_controllers::{Loops, Plane};
-use portolan_machinery::kinds::KindTable;
-use portolan_store::{DynStore, HistoryBounds, HistoryMetrics, keep_history};
+use portolan_kinds::KindTable;
+use portolan_store::{DynStore, HistoryBounds, HistoryMetrics, run_history_retention};
 use portolan_types::Seams;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    autoscaling::Autoscaling,
-    disruption::Disruption,
-    endpoints::Endpoints,
+    autoscaling::AutoscalingController,
+    custom_resources::CustomResourceOperator,
+    disruption::DisruptionController,
+    endpoints::EndpointsController,
     index::{NodeFeed, PodFeed, PodIndex},
     kubelet::Kubelet,
     logs::CannedLogs,
@@ -21,7 +22,7 @@ use crate::{
     yielding::YieldingStore,
 };
 
-/// What a simulated cluster is made of.
+/// Configuration of a simulated cluster.
 #[derive(Clone)]
 pub struct SimulationConfig {
     /// Name of the physical cluster; nodes are named after it.
@@ -32,19 +33,19 @@ pub struct SimulationConfig {
     pub pod_start: Duration,
     /// From deleted to gone.
     pub pod_stop: Duration,
-    /// How long a container of a Job runs.
+    /// Running time of a container of a Job.
     pub job_run: Duration,
-    /// Answers streams of its pods; canned logs when nothing is said.
+    /// Source of pod streams; canned logs by default.
     pub streams: Arc<dyn PodStreams>,
     /// Time slices in which all of it is worked on; `None` works as it comes.
     pub share: Option<FairShare>,
 }
 
 /// History that a simulated cluster keeps: enough for a syncer to resume its watches.
-const HISTORY: HistoryBounds = HistoryBounds { time: Duration::from_secs(60), revisions: 50_000 };
+const HISTORY: HistoryBounds = HistoryBounds { time: Duration::from_secs(60), revisions: 50_000, bytes: 64 << 20 };
 
 impl SimulationConfig {
-    /// Two nodes that are quick.
+    /// Defaults: two nodes with short delays.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -58,10 +59,10 @@ impl SimulationConfig {
     }
 }
 
-/// Why a simulated cluster did not start.
+/// Reason that a simulated cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its API server did not.
+    /// Its API server failed to start.
     #[error("the API server of the simulated cluster did not start")]
     ApiServer(#[from] portolan_apiserver::StartError),
     /// Its first objects could not be written.
@@ -83,7 +84,7 @@ impl SimulatedCluster {
     /// Starts one. Ready when this returns: its nodes are.
     ///
     /// # Errors
-    /// When the API server does not start.
+    /// Fails if the API server does not start.
     pub async fn start(
         config: SimulationConfig,
         seams: Seams,
@@ -92,10 +93,10 @@ impl SimulatedCluster {
         Self::start_on(portolan_store::memory(), config, seams, shutdown).await
     }
 
-    /// Starts one on an empty store, which nobody else writes to.
+    /// Starts one on an empty store, which only it writes to.
     ///
     /// # Errors
-    /// Those of [`Self::start`].
+    /// Returns the errors of [`Self::start`].
     pub async fn start_on(
         store: DynStore,
         config: SimulationConfig,
@@ -114,7 +115,7 @@ impl SimulatedCluster {
         let mut tasks = JoinSet::new();
         let share = config.share.clone();
         tasks.spawn(loops(&plane, &api, config).run(shutdown.clone()));
-        let keeping = async move { match keep_history(store, HISTORY, history).await {} };
+        let keeping = async move { match run_history_retention(store, HISTORY, history).await {} };
         match &share {
             Some(share) => drop(tasks.spawn(share.run(keeping))),
             None => drop(tasks.spawn(keeping)),
@@ -137,15 +138,18 @@ impl SimulatedCluster {
     }
 }
 
-/// All loops: first those that keep the index, so that the others find in it what an event says.
+/// All loops. Those that maintain the index come first, so that the others find each event in it.
 fn loops(plane: &Arc<Plane>, api: &ApiServer, config: SimulationConfig) -> Loops {
     let pods = Arc::new(PodIndex::default());
     let loops = portolan_controllers::common(plane, &api.pki().ca);
     let loops = loops.with(PodFeed(pods.clone())).with(NodeFeed(pods.clone()));
-    let loops = network::add(workloads::add(loops, &pods)).with(Endpoints::new(plane.clone(), pods.clone()));
-    let loops = loops.with(Disruption::new(plane.clone(), pods.clone())).with(Autoscaling { plane: plane.clone() });
+    let loops = network::add(workloads::add(loops, &pods)).with(EndpointsController::new(plane.clone(), pods.clone()));
+    let loops = loops
+        .with(DisruptionController::new(plane.clone(), pods.clone()))
+        .with(AutoscalingController { plane: plane.clone() })
+        .with(CustomResourceOperator { plane: plane.clone() });
     let share = config.share.clone();
-    let loops = loops.with(storage::Binder::new(plane.clone())).with(Kubelet::new(plane.clone(), pods, config));
+    let loops = loops.with(storage::ClaimBinder::new(plane.clone())).with(Kubelet::new(plane.clone(), pods, config));
     match share {
         Some(share) => loops.wrapped(Arc::new(move |task| Box::pin(share.run(task)))),
         None => loops,

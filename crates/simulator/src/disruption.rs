@@ -7,17 +7,17 @@ use std::{
 };
 
 use jiff::Timestamp;
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
+use portolan_controllers::{Controller, Plane, PlaneError, WorkOutcome};
 use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, LabelSelector, ObjectKey, object};
 use serde_json::{Value, json};
 
 use crate::{
     fields::{int_or_percent, list, number, set_condition, text},
-    index::{Owner, PodIndex, label_selector},
+    index::{PodController, PodIndex, label_selector},
 };
 
-/// Wait of a look at a budget for more events of its pods.
+/// Delay of a budget's reconcile, to batch the events of its pods.
 const LINGER: Duration = Duration::from_millis(50);
 /// Time in which a pod that the API server evicted is to be deleted; after it the pod counts again.
 const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
@@ -30,7 +30,7 @@ const SCALED: [(&str, &str, &str); 4] = [
 ];
 
 /// Loop of PodDisruptionBudgets.
-pub(crate) struct Disruption {
+pub(crate) struct DisruptionController {
     plane: Arc<Plane>,
     pods: Arc<PodIndex>,
     budgets: GroupResource,
@@ -38,7 +38,7 @@ pub(crate) struct Disruption {
 
 /// Pods that a budget selects, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Pods {
+struct SelectedCounts {
     selected: i64,
     ready: i64,
     /// Sum of the scales of their controllers.
@@ -52,13 +52,13 @@ pub(crate) fn scaled_resource(api_version: &str, kind: &str) -> Option<GroupReso
     Some(GroupResource::new(found.0, found.2))
 }
 
-impl Disruption {
+impl DisruptionController {
     pub(crate) fn new(plane: Arc<Plane>, pods: Arc<PodIndex>) -> Self {
         Self { plane, pods, budgets: GroupResource::new("policy", "poddisruptionbudgets") }
     }
 
     /// Returns the number of replicas that the controllers of pods are to have; those without a scale count their pods.
-    async fn expected(&self, key: &ObjectKey, owners: Vec<(Option<Owner>, usize)>) -> Result<i64, PlaneError> {
+    async fn expected(&self, key: &ObjectKey, owners: Vec<(Option<PodController>, usize)>) -> Result<i64, PlaneError> {
         let (mut seen, mut sum) = (HashSet::new(), 0_i64);
         for owner in owners.into_iter().filter_map(|(owner, _)| owner) {
             let Some((uid, replicas)) = self.scale(key, &owner).await? else { continue };
@@ -70,7 +70,7 @@ impl Disruption {
     }
 
     /// Returns the uid and the scale of a controller; of a ReplicaSet those of its Deployment.
-    async fn scale(&self, budget: &ObjectKey, owner: &Owner) -> Result<Option<(String, i64)>, PlaneError> {
+    async fn scale(&self, budget: &ObjectKey, owner: &PodController) -> Result<Option<(String, i64)>, PlaneError> {
         let mut owner = owner.clone();
         loop {
             let (Some(resource), Ok(name)) = (scaled_resource(&owner.api_version, &owner.kind), owner.name.parse())
@@ -83,13 +83,13 @@ impl Disruption {
                 return Ok(None);
             };
             match object::controller_of(&found.object) {
-                Some(controller) => owner = Owner::of(controller),
+                Some(controller) => owner = PodController::of(controller),
                 None => return Ok(Some((owner.uid, number(&found.object, "/spec/replicas").unwrap_or(1)))),
             }
         }
     }
 
-    async fn update(&self, key: &ObjectKey, budget: &Value) -> Result<Outcome, PlaneError> {
+    async fn update(&self, key: &ObjectKey, budget: &Value) -> Result<WorkOutcome, PlaneError> {
         let selector = match budget.pointer("/spec/selector") {
             // `policy/v1`: none selects nothing, an empty one all pods.
             None | Some(Value::Null) => None,
@@ -97,7 +97,7 @@ impl Disruption {
         };
         let Some(selector) = selector else {
             self.pods.unselect(key);
-            return self.write(key, budget, Pods::default(), BTreeMap::new()).await;
+            return self.write(key, budget, SelectedCounts::default(), BTreeMap::new()).await;
         };
         let now = self.plane.seams().clock.now();
         let (mut pods, owners, evicted) = self.look(key, budget, &selector, now);
@@ -106,7 +106,7 @@ impl Disruption {
         }
         let recheck = if evicted.is_empty() { None } else { Some(DELETION_TIMEOUT) };
         self.write(key, budget, pods, evicted).await?;
-        Ok(recheck.map_or(Outcome::Done, Outcome::CheckAgainIn))
+        Ok(recheck.map_or(WorkOutcome::Done, WorkOutcome::RequeueAfter))
     }
 
     /// Counts the pods; those that were evicted and are still there are not healthy.
@@ -117,7 +117,7 @@ impl Disruption {
         budget: &Value,
         selector: &LabelSelector,
         now: Timestamp,
-    ) -> (Pods, Vec<(Option<Owner>, usize)>, BTreeMap<String, Value>) {
+    ) -> (SelectedCounts, Vec<(Option<PodController>, usize)>, BTreeMap<String, Value>) {
         let known = budget.pointer("/status/disruptedPods").and_then(Value::as_object).cloned().unwrap_or_default();
         let is_recent = |at: &Value| {
             let at: Option<Timestamp> = at.as_str().and_then(|at| at.parse().ok());
@@ -131,7 +131,11 @@ impl Disruption {
                 .collect();
             let unhealthy = evicted.keys().filter(|name| selected.get(name).is_some_and(|pod| pod.serves())).count();
             let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-            let pods = Pods { selected: count(selected.len()), ready: count(selected.ready - unhealthy), expected: 0 };
+            let pods = SelectedCounts {
+                selected: count(selected.len()),
+                ready: count(selected.ready - unhealthy),
+                expected: 0,
+            };
             (pods, selected.owners().map(|(owner, count)| (owner.cloned(), count)).collect(), evicted)
         });
         looked.unwrap_or_default()
@@ -141,9 +145,9 @@ impl Disruption {
         &self,
         key: &ObjectKey,
         budget: &Value,
-        pods: Pods,
+        pods: SelectedCounts,
         evicted: BTreeMap<String, Value>,
-    ) -> Result<Outcome, PlaneError> {
+    ) -> Result<WorkOutcome, PlaneError> {
         let now = self.plane.seams().now_text();
         let mut status = status(budget, pods, &now);
         if !evicted.is_empty() {
@@ -160,7 +164,7 @@ impl Disruption {
                 fresh && differs
             })
             .await?;
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 }
 
@@ -170,7 +174,7 @@ fn needs_scale(budget: &Value) -> bool {
 }
 
 /// Returns the status of a budget. Pure.
-fn status(budget: &Value, pods: Pods, now: &str) -> Value {
+fn status(budget: &Value, pods: SelectedCounts, now: &str) -> Value {
     let present = |field: &str| budget.pointer(&format!("/spec/{field}")).filter(|value| !value.is_null());
     let (expected, desired) = match (present("maxUnavailable"), present("minAvailable")) {
         (Some(most), _) => {
@@ -196,7 +200,7 @@ fn status(budget: &Value, pods: Pods, now: &str) -> Value {
     })
 }
 
-impl Controller for Disruption {
+impl Controller for DisruptionController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -220,13 +224,13 @@ impl Controller for Disruption {
         if event.key == *key { Duration::ZERO } else { LINGER }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             match self.plane.get(key).await? {
                 Some(found) => self.update(key, &found.object).await,
                 None => {
                     self.pods.unselect(key);
-                    Ok(Outcome::Done)
+                    Ok(WorkOutcome::Done)
                 }
             }
         })
@@ -239,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_budget_allows_what_kubernetes_allows() {
-        let pods = |selected, ready, expected| Pods { selected, ready, expected };
+        let pods = |selected, ready, expected| SelectedCounts { selected, ready, expected };
         for (case, spec, pods, expected) in [
             ("a number", json!({"minAvailable": 2}), pods(3, 3, 0), [3, 2, 3, 1]),
             ("a number that is never reached", json!({"minAvailable": 4}), pods(3, 3, 0), [3, 4, 3, 0]),

@@ -27,7 +27,7 @@ pub(crate) fn controller_ref(owner: &Value) -> Value {
     })
 }
 
-/// Whether a condition of this type is `True`.
+/// Returns true when a condition of this type is `True`.
 pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
     list(object, "/status/conditions")
         .iter()
@@ -77,7 +77,7 @@ pub(crate) fn int_or_percent(value: Option<&Value>, total: i64, default: i64, ro
 /// A short hash of a tree in the alphabet of generated names, equal for equal trees.
 pub(crate) fn short_hash(tree: &Value) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    // FNV-1a, as upstream uses for the same purpose.
+    // FNV-1a, as Kubernetes uses for the same purpose.
     let text = tree.to_string();
     let mut hash =
         text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_round_as_upstream() {
+    fn percentages_round_as_in_kubernetes() {
         for (value, round_up, expected) in
             [(json!("25%"), true, 1), (json!("25%"), false, 0), (json!(2), true, 2), (json!("100%"), false, 3)]
         {

@@ -1,10 +1,11 @@
-//! A physical cluster in process: Portolan's own API server and loops on the memory store, plus the loops that Kubernetes
-//! has and Portolan does not. Every node and pod says "simulated".
+//! Physical cluster in process: Portolan's own API server and controllers on the memory store, with the workload loops
+//! that Kubernetes has and Portolan does not. Every node and pod says "simulated".
 //!
-//! Nothing outside this crate knows whether a physical cluster is simulated: it is reached through the same kube client.
+//! No other crate knows whether a physical cluster is simulated: all are reached through the same kube client.
 
 mod autoscaling;
 mod cluster;
+mod custom_resources;
 mod disruption;
 mod endpoints;
 mod events;

@@ -1,9 +1,9 @@
-//! Services and Ingresses get addresses. Addresses are from the ranges for documentation and benchmarks (RFC 5737, RFC 2544):
-//! nothing answers there.
+//! Addresses for Services and Ingresses, from the ranges for documentation and benchmarks (RFC 5737, RFC 2544): no host
+//! answers there.
 
 use std::sync::Arc;
 
-use portolan_controllers::{Controller, Loops, Outcome, Plane, PlaneError};
+use portolan_controllers::{Controller, Loops, Plane, PlaneError, WorkOutcome};
 use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, ObjectKey, object};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::fields::{list, text};
 /// Adds the loop of addresses.
 pub(crate) fn add(loops: Loops) -> Loops {
     let plane = loops.plane().clone();
-    loops.with(Addresses { plane })
+    loops.with(AddressController { plane })
 }
 
 /// The last byte of an address, from a uid.
@@ -21,11 +21,11 @@ fn host_number(uid: &str) -> u32 {
     uid.bytes().fold(7_u32, |n, b| n.wrapping_mul(31).wrapping_add(u32::from(b))) % 250 + 1
 }
 
-struct Addresses {
+struct AddressController {
     plane: Arc<Plane>,
 }
 
-impl Controller for Addresses {
+impl Controller for AddressController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -40,7 +40,7 @@ impl Controller for Addresses {
         vec![event.key.clone()]
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let is_service = &*key.resource.resource == "services";
             self.plane
@@ -55,7 +55,7 @@ impl Controller for Addresses {
                     true
                 })
                 .await?;
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
-use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
+use portolan_controllers::{Controller, Plane, PlaneError, WorkOutcome};
+use portolan_kinds::Kind;
 use portolan_store::Event;
+use portolan_strategy::lifecycle::DeleteOptions;
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
 use serde_json::json;
 
@@ -24,12 +25,12 @@ pub(crate) async fn create_classes(plane: &Arc<Plane>) -> Result<(), PlaneError>
 }
 
 /// Binds claims.
-pub(crate) struct Binder {
+pub(crate) struct ClaimBinder {
     plane: Arc<Plane>,
     volumes: &'static Kind,
 }
 
-impl Binder {
+impl ClaimBinder {
     pub(crate) fn new(plane: Arc<Plane>) -> Self {
         let gvk = GroupVersionKind::new("", "v1", "PersistentVolume");
         let volumes = plane.table().kind(&gvk).expect("the table has core/v1");
@@ -37,11 +38,11 @@ impl Binder {
     }
 
     /// Deletes the volume of a claim that is gone: its reclaim policy is `Delete`.
-    async fn delete_volume(&self, cluster: LogicalClusterId, uid: &str) -> Result<Outcome, PlaneError> {
-        let Ok(name) = volume_name(uid).parse() else { return Ok(Outcome::Done) };
+    async fn delete_volume(&self, cluster: LogicalClusterId, uid: &str) -> Result<WorkOutcome, PlaneError> {
+        let Ok(name) = volume_name(uid).parse() else { return Ok(WorkOutcome::Done) };
         let key = ObjectKey::cluster_scoped(cluster, self.volumes.group_resource(), name);
         self.plane.delete(self.volumes, &key, &DeleteOptions::default()).await?;
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 }
 
@@ -49,7 +50,7 @@ fn volume_name(uid: &str) -> String {
     format!("pvc-{uid}")
 }
 
-impl Controller for Binder {
+impl Controller for ClaimBinder {
     /// A claim and its uid: the volume is named after that, also when the claim is gone.
     type Key = (LogicalClusterId, (ObjectKey, String));
 
@@ -65,14 +66,14 @@ impl Controller for Binder {
         vec![(event.key.cluster, (event.key.clone(), event.record.header.uid.clone()))]
     }
 
-    fn reconcile<'a>(&'a self, (cluster, (key, uid)): &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, (cluster, (key, uid)): &'a Self::Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let claim = self.plane.get(key).await?;
             let Some(claim) = claim.filter(|found| object::meta_text(&found.object, "uid") == uid) else {
                 return self.delete_volume(*cluster, uid).await;
             };
             if object::is_deleting(&claim.object) || text(&claim.object, "/status/phase") == "Bound" {
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             }
             let volume = volume_name(uid);
             let asked =
@@ -103,7 +104,7 @@ impl Controller for Binder {
                     true
                 })
                 .await?;
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }

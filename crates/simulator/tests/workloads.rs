@@ -1,4 +1,4 @@
-//! What Kubernetes does with workloads, seen through the API of a simulated cluster.
+//! Behavior of workloads, seen through the API of a simulated cluster.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -329,7 +329,7 @@ async fn a_service_gets_an_address_and_endpoints() {
     let labels = f.get(slices).await["items"][0]["metadata"]["labels"].clone();
     let expected = json!({"tier": "front", "kubernetes.io/service-name": "web",
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
-    assert_eq!(labels, expected, "with those of the Service, as upstream");
+    assert_eq!(labels, expected, "with those of the Service, as in Kubernetes");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! What the store costs by itself: commits, gets, ranges and watch fan-out. Run with `cargo bench -p portolan-store`.
+//! Benchmarks of the store by itself: commits, gets, ranges and watch fan-out. Run with `cargo bench -p
+//! portolan-store`.
 
 use std::sync::{
     Arc,

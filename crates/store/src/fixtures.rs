@@ -1,7 +1,7 @@
-//! Stores and snapshots of every format that ever was, as text under `tests/fixtures`: this version opens them, and writes the
-//! newest format exactly so. When a format changes on purpose, its number goes up, and `PORTOLAN_WRITE_FIXTURES=1` writes the
-//! files of the new one beside those of the old. Whole data directories are there as well, so that a new version of an engine is
-//! held to the files of those before it.
+//! Golden fixtures of every format of stores and snapshots, as text under `tests/fixtures`. This version must open
+//! each, and write the newest format exactly so. A deliberate change of a format gets a new number, and
+//! `PORTOLAN_WRITE_FIXTURES=1` writes its fixtures beside the old ones. Whole data directories are included, to test a
+//! new version of an engine with the files of older ones.
 
 use std::{
     fmt::Write as _,
@@ -16,22 +16,21 @@ use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Resourc
 use serde_json::json;
 
 use crate::{
-    DynStore, Engine, Expect, Modified, Objects, RangeRequest, RangeScope, Step, StoreConfig, Transaction, WatchScope,
-    found_in, inspect,
-    keys::meta,
-    kv::{Batch, Before, KvResult, MemoryKv, OrderedKv, RedbKv, SledKv, View, read},
-    open,
-    open::{Base, initialize, start},
-    opening::Opening,
-    restore, save, verify,
+    api::{DynStore, Expect, RangeRequest, RangeScope, Transaction, WatchScope, open_progress::OpenProgress},
+    engine::{Batch, KvResult, KvView, MemoryKv, OrderedKv, RecoveryCallback, RedbKv, SledKv, read},
+    layout::keys::meta,
+    object_client::{ModifyOutcome, ObjectClient, Step},
+    open::{Engine, StoreConfig, StoreParts, engine_in, open, start, verify},
+    read::bookkeeping::initialize,
+    snapshot::{inspect, restore, save},
 };
 
 /// Every layout that this version opens, the newest last.
-const LAYOUTS: [u32; 5] = [1, 2, 3, 4, 5];
-/// The layout of redb's file.
+const LAYOUTS: [u32; 6] = [1, 2, 3, 4, 5, 6];
+/// Version of the layout of redb's file.
 const FILE_LAYOUT: u32 = 4;
 /// Every data directory that this version opens: engine, layout and the engine's version.
-const DIRECTORIES: [&str; 8] = [
+const DIRECTORIES: [&str; 10] = [
     "redb-2-4.4",
     "sled-2-0.34.7",
     "redb-3-4.4",
@@ -40,8 +39,10 @@ const DIRECTORIES: [&str; 8] = [
     "sled-4-0.34.7",
     "redb-5-4.4",
     "sled-5-0.34.7",
+    "redb-6-4.4",
+    "sled-6-0.34.7",
 ];
-/// Every snapshot that this version restores, the newest last.
+/// Every snapshot format that this version restores, the newest last.
 const SNAPSHOTS: [u32; 2] = [1, 2];
 
 fn seams() -> Seams {
@@ -53,9 +54,10 @@ fn key(cluster: u64, resource: &str, name: &str) -> ObjectKey {
     ObjectKey::cluster_scoped(LogicalClusterId::new(cluster), resource, name.parse().unwrap())
 }
 
-/// All that a layout has: labels, owners, placements, finalizers, updates, deletions, a compaction, a cluster that is gone.
+/// Writes everything a layout has: labels, owners, placements, finalizers, updates, deletions, a compaction, a deleted
+/// cluster.
 pub(crate) async fn fill(store: &DynStore) {
-    let objects = Objects::new(store.clone());
+    let objects = ObjectClient::new(store.clone());
     let placement = json!({"clusters": [{"name": "east", "uid": "e-1", "phase": "Active", "epoch": 1}]}).to_string();
     for n in 1..=4u64 {
         let object = json!({"kind": "Boat", "metadata": {
@@ -71,25 +73,25 @@ pub(crate) async fn fill(store: &DynStore) {
     store.commit(many).await.unwrap();
     let change = |object: &mut serde_json::Value| {
         object["spec"]["n"] = json!(7);
-        Ok::<_, crate::StoreError>(Step::Write)
+        Ok::<_, crate::api::StoreError>(Step::Write)
     };
-    assert!(matches!(objects.modify(&key(1, "boats", "b1"), change).await, Ok(Some(Modified::Written(..)))));
+    assert!(matches!(objects.modify(&key(1, "boats", "b1"), change).await, Ok(Some(ModifyOutcome::Written(..)))));
     store.commit(Transaction::one(key(2, "boats", "b2"), Expect::Present, None)).await.unwrap();
     store.delete_cluster(LogicalClusterId::new(3)).await.unwrap();
 }
 
-/// A map that the store and the test look at.
+/// Map that the store and the test share.
 #[derive(Clone)]
-pub(crate) struct Shared(pub(crate) Arc<dyn OrderedKv>);
+pub(crate) struct SharedKv(pub(crate) Arc<dyn OrderedKv>);
 
-impl Default for Shared {
+impl Default for SharedKv {
     fn default() -> Self {
         Self(Arc::new(MemoryKv::default()))
     }
 }
 
-impl OrderedKv for Shared {
-    fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
+impl OrderedKv for SharedKv {
+    fn view(&self, read: &mut dyn FnMut(&dyn KvView)) -> KvResult<()> {
         self.0.view(read)
     }
     fn commit(&self, batch: Batch) -> KvResult<()> {
@@ -101,7 +103,7 @@ impl OrderedKv for Shared {
     fn tidy(&self) -> KvResult<()> {
         Ok(())
     }
-    fn recover(&self, _: &mut Before<'_>) -> KvResult<()> {
+    fn recover(&self, _: &mut RecoveryCallback<'_>) -> KvResult<()> {
         Ok(())
     }
     fn close(&self) {}
@@ -122,7 +124,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// All pairs, one a line.
+/// Dumps all pairs, one per line.
 fn dump(kv: &dyn OrderedKv) -> String {
     let dumped = read(kv, |view| {
         let (mut text, mut cursor) = (String::new(), view.scan(&[0], &[0xff]).unwrap());
@@ -163,14 +165,14 @@ async fn check(case: &str, store: &DynStore, last: u64) {
         assert!(found.contains(&all[3]), "{case}");
     }
     let gone = store.commit(Transaction::one(key(3, "boats", "late"), Expect::Anything, None)).await;
-    assert!(matches!(gone, Err(crate::StoreError::ClusterGone { .. })), "{case}");
+    assert!(matches!(gone, Err(crate::api::StoreError::ClusterGone { .. })), "{case}");
 }
 
 #[tokio::test]
 async fn the_newest_layout_is_written_exactly_as_documented() {
-    let kv = Shared::default();
+    let kv = SharedKv::default();
     initialize(&kv, &seams()).unwrap();
-    let base = Base::in_memory(Box::new(kv.clone()));
+    let base = StoreParts::in_memory(Box::new(kv.clone()));
     let store = start(base, &StoreConfig::new(Engine::Memory, None)).unwrap_or_else(|_| panic!("it starts"));
     fill(&store).await;
     let written = dump(&kv);
@@ -185,13 +187,13 @@ async fn every_layout_that_ever_was_opens_on_every_engine() {
         let dir = tempfile::tempdir().unwrap();
         let engines: [(&str, Box<dyn OrderedKv>); 3] = [
             ("memory", Box::new(MemoryKv::default())),
-            ("redb", Box::new(RedbKv::open(&dir.path().join("redb"), 1 << 20, &Opening::default()).unwrap())),
+            ("redb", Box::new(RedbKv::open(&dir.path().join("redb"), 1 << 20, &OpenProgress::default()).unwrap())),
             ("sled", Box::new(SledKv::open(&dir.path().join("sled"), 1 << 20).unwrap())),
         ];
         for (engine, kv) in engines {
             load(&*kv, &text);
             let case = format!("layout {layout} on {engine}");
-            let started = start(Base::in_memory(kv), &StoreConfig::new(Engine::Memory, None));
+            let started = start(StoreParts::in_memory(kv), &StoreConfig::new(Engine::Memory, None));
             let store = started.unwrap_or_else(|_| panic!("{case} starts"));
             check(&case, &store, 11).await;
             let boats = WatchScope::Resource(GroupResource::new("example.org", "boats"), None);
@@ -206,10 +208,10 @@ async fn every_layout_that_ever_was_opens_on_every_engine() {
 
 #[tokio::test]
 async fn every_snapshot_that_ever_was_is_restored() {
-    let store = crate::memory();
+    let store = crate::open::memory();
     fill(&store).await;
     let mut taken = Vec::new();
-    save(&*store, &seams(), crate::OnDamage::Fail, &mut taken).await.unwrap();
+    save(&*store, &seams(), crate::api::OnDamage::Fail, &mut taken).await.unwrap();
     for format in SNAPSHOTS {
         let written = if format == SNAPSHOTS[SNAPSHOTS.len() - 1] { Some(hex(&taken)) } else { None };
         let bytes = unhex(&fixture(&format!("snapshot-{format}.txt"), written.as_deref()));
@@ -222,10 +224,10 @@ async fn every_snapshot_that_ever_was_is_restored() {
     }
 }
 
-/// How many bytes a line of a file has.
+/// Bytes per line of a dumped file.
 const LINE: usize = 64;
 
-/// All files of a directory as text: name and length, and the lines that are not all zeros with their places.
+/// Dumps all files of a directory as text: name and length, and the lines that are not all zeros with their offsets.
 fn dump_files(root: &Path, dir: &Path, text: &mut String) {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -266,7 +268,7 @@ fn load_files(root: &Path, text: &str) {
     }
 }
 
-/// As [`fixture`]; compressed, since most of it is pages that the engine has left behind.
+/// Reads a compressed [`fixture`]: most of it is pages that the engine left behind.
 fn packed_fixture(name: &str, written: Option<&str>) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
     if let Some(text) = written {
@@ -309,7 +311,7 @@ async fn every_data_directory_that_ever_was_opens() {
         let text = packed_fixture(&format!("directory-{name}.txt.gz"), written.as_deref());
         fs::create_dir(dir.path().join("data")).unwrap();
         load_files(&dir.path().join("data"), &text);
-        assert_eq!(found_in(&dir.path().join("data")), Some(engine_of(name)), "{name}");
+        assert_eq!(engine_in(&dir.path().join("data")), Some(engine_of(name)), "{name}");
         let sound = verify(config("data"), seams()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((sound.objects, sound.last), (4, 11), "{name}");
         let store = open(config("data"), seams()).unwrap();
@@ -318,10 +320,10 @@ async fn every_data_directory_that_ever_was_opens() {
     }
 }
 
-/// The engine of a directory, past all that a store does with it.
+/// Opens the engine of a directory, bypassing the store.
 fn raw(engine: Engine, dir: &Path) -> Box<dyn OrderedKv> {
     match engine {
-        Engine::Redb => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20, &Opening::default()).unwrap()),
+        Engine::Redb => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20, &OpenProgress::default()).unwrap()),
         _ => Box::new(SledKv::open(&dir.join("store.sled"), 1 << 20).unwrap()),
     }
 }
@@ -350,7 +352,7 @@ async fn a_data_directory_of_a_newer_format_is_refused_and_nothing_in_it_changed
     }
 }
 
-/// The places of pages in redb's file are said by the file itself.
+/// The version of redb's file layout is stored in the file itself.
 #[tokio::test]
 async fn a_file_of_a_newer_format_is_refused_and_not_changed() {
     let newest = FILE_LAYOUT;

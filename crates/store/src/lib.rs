@@ -1,81 +1,73 @@
-//! All objects of all logical clusters, in one order of writes.
+//! Store of all objects of all logical clusters, in one commit order.
 //!
 //! This crate knows keys, records and revisions. It does not know paths of logical clusters, kinds, schemas or HTTP.
 //!
-//! - `api` is the [`Store`] trait: what every engine promises.
-//! - `open` opens an embedded engine, or looks at its store, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
-//!   trait on it, `gate` says whether it takes writes, `room` how much there is for them.
-//! - `etcd` is the trait on etcd, whose MVCC is the history; it shares `hub`, `value` and `plan`'s rules with the others.
-//! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
-//! - `keep` tells when history is forgotten.
-//! - `snapshot` writes all of a store as one stream, and makes a store of it.
-//! - `damage` tells of objects that cannot be read, `lost` deletes them; `faults` is what else cannot be read.
-//! - `audit` reads all of a store and tells what is wrong with it, `inspection` does so from time to time while it is in use.
-//! - `read`, `range`, `merge` and `history` read one state, the latest or an older one; `passed` is what of it is damaged.
-//! - `holds` keep a state readable; `hub` tells watchers.
-//! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
-//! - `objects` and `worklist` help loops: trees instead of bytes, changes that are tried again, keys to work on.
+//! Modules, each of which uses only those before it (`docs/decisions/0006-floors-of-the-store.md`):
+//!
+//! - `api`: the [`Store`] trait, the contract of every engine, with its requests, answers and errors.
+//! - `layout`: keys and records as bytes.
+//! - `engine`: the ordered map that the layout needs, on redb, sled and in memory.
+//! - `metrics`: metrics of a store.
+//! - `read`: reads of one state, the latest or an older one.
+//! - `integrity`: damage, known and found by verification.
+//! - `reader_pool`: threads for long reads.
+//! - `watch`: recent events and the watchers that wait for the next ones.
+//! - `write`: the plan of a batch, limits, disk space, and the step that makes a batch durable and then visible.
+//! - `maintenance`: compaction, sweeps of deleted logical clusters, retention of history, background verification.
+//! - `embedded`: the trait on an embedded engine, and its committer.
+//! - `encryption`: a layer over the trait that encrypts objects before the engine sees them.
+//! - `open`: the data directory; opening, verifying and surveying a store.
+//! - `snapshot`: a whole store as one stream, saved and restored.
+//! - `etcd`: the trait on etcd, whose MVCC is the history.
+//! - `object_client`, `workqueue`: helpers for controllers, above `api`.
 
-mod accounts;
 mod api;
-mod audit;
-mod blocking;
-mod chores;
-mod committer;
-mod core;
-mod damage;
 mod embedded;
+mod encryption;
+mod engine;
 mod etcd;
-mod faults;
 #[cfg(test)]
 mod fixtures;
-mod gate;
-mod history;
-mod holds;
-mod hub;
-mod inline;
-mod inspection;
-mod keep;
-mod keys;
-mod kv;
-mod load;
-mod lost;
-mod merge;
+mod integrity;
+mod layout;
+mod maintenance;
 mod metrics;
-mod objects;
+mod object_client;
 mod open;
-mod opening;
-mod passed;
-mod plan;
-mod range;
 mod read;
-mod reclaim;
-mod resources;
-mod room;
+mod reader_pool;
 mod snapshot;
-mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod upkeep;
-mod value;
-mod worklist;
+mod watch;
+mod workqueue;
+mod write;
 
+pub use api::damage::{Damage, DamageList, DamageReport, DamagedObject};
+pub use api::hold::RevisionHold;
+pub use api::open_progress::OpenProgress;
+pub use api::shortage::SpaceShortage;
 pub use api::*;
-pub use audit::Audit;
-pub use damage::{DamageList, Damaged, Findings, MOST_KNOWN};
-pub use etcd::{EtcdConfig, EtcdMember, EtcdMemberState, Hidden, Roles, Term, open_etcd, probe_etcd, restore_etcd};
-pub use holds::Hold;
-pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
+pub use encryption::{
+    EncryptedStore, EncryptionKey, EncryptionProvider, EncryptionReport, EncryptionRule, Keyring, ReplaceError,
+    ResealedStore, ResourcePattern, examine_encryption, rewrite_embedded,
+};
+pub use engine::files::free_disk_space;
+pub use etcd::{
+    EtcdConfig, EtcdMember, EtcdMemberState, LeaderElection, LeadershipTerm, SecretString, open_etcd, probe_etcd,
+    restore_etcd,
+};
+pub use integrity::audit::StoreAudit;
+pub use integrity::damage::MAX_KNOWN_DAMAGE;
+pub use maintenance::retention::{CompactionOutcome, HistoryBounds, HistoryMetrics, run_history_retention};
 pub use metrics::{cache_bytes, cache_entries};
-pub use objects::{Modified, Objects, Step, commit_noting, retried};
+pub use object_client::{ModifyOutcome, ObjectClient, Step, commit_with_notes, retry_on_conflict};
 pub use open::{
-    Engine, OpenError, StoreConfig, Survey, find, found_in, is_in_use, memory, memory_with, open, open_to_read, survey,
-    verify, verify_each,
+    Engine, OpenError, StoreConfig, StoreSurvey, engine_in, find_engine, is_in_use, memory, memory_with, open,
+    open_to_read, survey, verify, verify_each,
 };
-pub use opening::Opening;
-pub use room::{Shortage, free_room};
 pub use snapshot::{
-    Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, inspect_each, is_snapshot, restore, save,
+    PartialSnapshot, SnapshotCounter, SnapshotError, SnapshotSink, SnapshotSummary, inspect, inspect_each, is_snapshot,
+    read_partial, restore, resume_save, save,
 };
-pub use value::Damage;
-pub use worklist::{QueueMetrics, WorkMetrics, Worklist};
+pub use workqueue::{AsyncWorkQueue, QueueMetrics, WorkMetrics};

@@ -1,6 +1,6 @@
-//! What the store tells about itself. Series are per store, never per logical cluster.
+//! Metrics of the store. Series are per store, never per logical cluster.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
@@ -8,52 +8,54 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-use crate::kv::OrderedKv;
+use crate::engine::OrderedKv;
+use portolan_types::MonotonicInstant;
 
-/// How many bytes a cache takes, of the one family that all caches of the process are in. To be registered.
+/// Creates the gauge of a cache's bytes, in the family shared by all caches of the process. The caller registers it.
 ///
 /// # Errors
-/// When the name is no value of a label.
+/// Fails if the name is no valid label value.
 pub fn cache_bytes(cache: &str) -> prometheus::Result<IntGauge> {
-    let help = "Bytes that a cache takes, about.";
+    let help = "Approximate size of a cache in bytes.";
     IntGauge::with_opts(Opts::new("portolan_cache_bytes", help).const_label("cache", cache))
 }
 
-/// As [`cache_bytes`], of a cache whose entries are counted.
+/// Creates the gauge of a cache's entries, like [`cache_bytes`].
 ///
 /// # Errors
-/// When the name is no value of a label.
+/// Fails if the name is no valid label value.
 pub fn cache_entries(cache: &str) -> prometheus::Result<IntGauge> {
-    let help = "Entries that a cache has.";
+    let help = "Number of entries in a cache.";
     IntGauge::with_opts(Opts::new("portolan_cache_entries", help).const_label("cache", cache))
 }
 
-/// Registers what is not registered already. A second store in one registry keeps its figures to itself.
+/// Registers a collector, unless it is registered already. The metrics of a second store in one registry are not
+/// exported.
 pub(crate) fn register(registry: &Registry, collector: Box<dyn Collector>) {
     if let Err(error) = registry.register(collector) {
         tracing::debug!(error = %error, "a metric of the store is registered already");
     }
 }
 
-/// What an engine's pages take, measured whenever metrics are read.
-pub(crate) struct Pages {
+/// Collector of the size of an engine's page cache, measured when metrics are read.
+pub(crate) struct PageCacheMetrics {
     kv: Arc<dyn OrderedKv>,
     bytes: IntGauge,
 }
 
-impl Pages {
+impl PageCacheMetrics {
     pub(crate) fn of(kv: Arc<dyn OrderedKv>) -> prometheus::Result<Self> {
         Ok(Self { kv, bytes: cache_bytes("pages")? })
     }
 }
 
-impl Collector for Pages {
+impl Collector for PageCacheMetrics {
     fn desc(&self) -> Vec<&Desc> {
         self.bytes.desc()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // What was told last is told again when it cannot be measured now.
+        // The last value is reported again if it cannot be measured now.
         if let Some(bytes) = self.kv.pages() {
             self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
@@ -61,50 +63,59 @@ impl Collector for Pages {
     }
 }
 
-/// Counters and gauges of one store.
-pub(crate) struct Metrics {
+/// Metrics of one store.
+pub(crate) struct StoreMetrics {
     /// Transactions that wait for the committer.
     pub(crate) queued: IntGauge,
-    /// Their bytes.
+    /// Bytes of these transactions.
     pub(crate) queued_bytes: IntGauge,
-    /// Transactions that were refused because the queue was full.
+    /// Transactions rejected because the queue was full.
     pub(crate) overloaded: IntCounter,
-    /// Watches that are open.
+    /// Open watches.
     pub(crate) watchers: IntGauge,
     /// Heavy reads that wait for a thread.
     pub(crate) waiting_reads: IntGauge,
-    /// Pairs of a resource and a logical cluster that are kept in memory.
+    /// Pairs of a resource and a logical cluster in the in-memory index.
     pub(crate) spread: IntGauge,
-    /// Bytes of recent events that are kept for watches.
+    /// Bytes of recent events kept for watches.
     pub(crate) rings: IntGauge,
-    /// Damaged objects that are known.
+    /// Bytes of superseded objects that history keeps.
+    pub(crate) history: IntGauge,
+    /// Known damaged objects.
     pub(crate) damaged: IntGauge,
-    /// What else is known to be damaged.
+    /// Known damage other than objects.
     pub(crate) faults: IntGauge,
     writes: IntCounter,
     sync_seconds: Histogram,
 }
 
-impl Metrics {
-    /// Registers them, where there is a registry.
+impl StoreMetrics {
+    /// Creates the metrics, and registers them if there is a registry.
     pub(crate) fn new(registry: Option<&Registry>) -> prometheus::Result<Self> {
         let buckets = prometheus::exponential_buckets(0.000_05, 2.0, 16)?;
         let sync = HistogramOpts::new("portolan_store_sync_seconds", "Time to make a batch of writes durable.");
         let metrics = Self {
             queued: IntGauge::new("portolan_store_queued_transactions", "Transactions that wait for the committer.")?,
-            queued_bytes: IntGauge::new("portolan_store_queued_bytes", "Bytes of transactions that wait.")?,
-            overloaded: IntCounter::new("portolan_store_overloaded_total", "Transactions refused by a full queue.")?,
-            watchers: IntGauge::new("portolan_store_watchers", "Watches that are open.")?,
-            waiting_reads: IntGauge::new("portolan_store_waiting_reads", "Long reads that wait for a thread.")?,
+            queued_bytes: IntGauge::new(
+                "portolan_store_queued_bytes",
+                "Bytes of transactions that wait for the committer.",
+            )?,
+            overloaded: IntCounter::new(
+                "portolan_store_overloaded_total",
+                "Transactions rejected because the queue was full.",
+            )?,
+            watchers: IntGauge::new("portolan_store_watchers", "Open watches.")?,
+            waiting_reads: IntGauge::new("portolan_store_waiting_reads", "Heavy reads that wait for a thread.")?,
             spread: cache_entries("spread")?,
             rings: cache_bytes("watch-rings")?,
-            damaged: IntGauge::new(
-                "portolan_store_damaged_objects",
-                "Stored objects that cannot be read, as far as reads have come across them.",
+            history: IntGauge::new(
+                "portolan_store_history_bytes",
+                "Bytes of earlier states of objects that history keeps; 0 with etcd, which keeps them itself.",
             )?,
+            damaged: IntGauge::new("portolan_store_damaged_objects", "Known stored objects that cannot be read.")?,
             faults: IntGauge::new(
                 "portolan_store_faults",
-                "What of the store beside its objects is damaged or cannot be read, as far as that is known.",
+                "Known damaged or unreadable parts of the store other than objects.",
             )?,
             writes: IntCounter::new("portolan_store_object_writes_total", "Objects written.")?,
             sync_seconds: Histogram::with_opts(sync.buckets(buckets))?,
@@ -116,7 +127,7 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) {
-        let collectors: [Box<dyn Collector>; 11] = [
+        let collectors: [Box<dyn Collector>; 12] = [
             Box::new(self.queued.clone()),
             Box::new(self.queued_bytes.clone()),
             Box::new(self.overloaded.clone()),
@@ -124,6 +135,7 @@ impl Metrics {
             Box::new(self.waiting_reads.clone()),
             Box::new(self.spread.clone()),
             Box::new(self.rings.clone()),
+            Box::new(self.history.clone()),
             Box::new(self.damaged.clone()),
             Box::new(self.faults.clone()),
             Box::new(self.writes.clone()),
@@ -134,25 +146,25 @@ impl Metrics {
 
     /// Measures a commit of `writes` objects.
     pub(crate) fn time_sync<T, E>(&self, writes: usize, sync: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let start = Instant::now();
+        let start = MonotonicInstant::now();
         let done = sync();
         self.committed(writes, start, &done);
         done
     }
 
-    /// As [`Metrics::time_sync`], where another process commits.
+    /// Measures a commit by another process, like [`StoreMetrics::time_sync`].
     pub(crate) async fn time_commit<T, E>(
         &self,
         writes: usize,
         commit: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let start = Instant::now();
+        let start = MonotonicInstant::now();
         let done = commit.await;
         self.committed(writes, start, &done);
         done
     }
 
-    fn committed<T, E>(&self, writes: usize, start: Instant, done: &Result<T, E>) {
+    fn committed<T, E>(&self, writes: usize, start: MonotonicInstant, done: &Result<T, E>) {
         self.sync_seconds.observe(start.elapsed().as_secs_f64());
         if done.is_ok() {
             self.writes.inc_by(writes as u64);
@@ -166,7 +178,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Engine, Expect, StoreConfig, Transaction, open};
+    use crate::{
+        api::{Expect, Transaction},
+        open::{Engine, StoreConfig, open},
+    };
 
     #[tokio::test]
     async fn a_store_on_disk_tells_its_room_and_its_pages() {

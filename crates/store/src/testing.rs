@@ -1,12 +1,12 @@
-//! Damage, for the tests of whoever reads a store.
+//! Damage to stores, for tests of their readers.
 
 use std::{fs, path::Path};
 
-/// Flips a bit of each place where `text` stands in the file of a store of the redb engine that is not open; tells how many
-/// there were. As in `cargo xtask torture --bit-flips`, but at a place that is chosen.
+/// Flips a bit at each occurrence of `text` in the file of a closed redb store; returns the number of occurrences. Like
+/// `cargo xtask torture --bit-flips`, but at a chosen position.
 ///
 /// # Errors
-/// When the file cannot be read or written.
+/// Fails if the file cannot be read or written.
 pub fn damage(dir: &Path, text: &str) -> std::io::Result<usize> {
     let path = dir.join("store.redb");
     let mut bytes = fs::read(&path)?;

@@ -1,8 +1,8 @@
-//! Where a kubeconfig may lead. It comes from a Secret that users write, so the server must not be made to talk to itself, to
-//! the metadata service of its cloud, or to its own link.
+//! Addresses that a kubeconfig may lead to. Users write the Secret that it comes from, so it must not make the server
+//! talk to itself, to the metadata service of its cloud, or to its own link.
 //!
-//! Names are resolved once per connection and the addresses checked after that, so a name that resolves to another address
-//! the next time gains nothing.
+//! Names are resolved once per connection and the addresses checked after that, so a name that resolves to another
+//! address the next time gains nothing.
 
 use std::{
     io,
@@ -17,15 +17,15 @@ use portolan_types::addresses::Locality;
 /// Addresses that a physical cluster may have, besides public ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Also those of private networks, as for clusters that the administrator registers: that is where clusters are.
+    /// Allows private networks, where the clusters of administrators usually are.
     pub allow_private: bool,
-    /// Also this machine itself.
+    /// Allows loopback addresses.
     pub allow_loopback: bool,
 }
 
 impl Addresses {
     /// # Errors
-    /// What is wrong with the address.
+    /// Fails with the reason that the address is refused.
     pub(crate) fn check(self, address: IpAddr) -> Result<(), String> {
         let locality = Locality::of(address);
         match locality {
@@ -52,7 +52,7 @@ impl Addresses {
     }
 }
 
-/// Resolves names to addresses that are allowed, and fails when there is none.
+/// DNS resolver that returns allowed addresses only, and fails if a name has none.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver(pub(crate) Addresses);
 

@@ -1,7 +1,8 @@
-//! How a physical cluster is reached. Nothing else knows, or asks, which way it is.
+//! Connector to a physical cluster. Only this module knows the kind of the connection.
 
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
@@ -12,38 +13,53 @@ use kube::{
     config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig},
 };
 use portolan_types::BoxFuture;
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, util::BoxCloneSyncService};
 
-use crate::addresses::{Addresses, Resolver};
+use crate::{
+    access::{AccessError, AccessService, AccessTokens},
+    addresses::{Addresses, Resolver},
+};
 
 /// Largest kubeconfig, in bytes.
 const MAX_KUBECONFIG: usize = 256 * 1024;
-/// How long a connection may take to be made.
+/// Deadline of making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may be silent before the other side is asked for a sign of life, and how often it is asked.
+/// Interval of keepalive probes on a silent connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// Connections that are kept for later.
 const MAX_IDLE: usize = 32;
 
+/// Service that sends requests over connections of [`DirectConnector`].
+type DirectService = BoxCloneSyncService<http::Request<Body>, http::Response<Incoming>, BoxError>;
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// What was given cannot be used; trying again does not help.
+    /// The configuration of the connection cannot be used. A retry does not help.
     #[error("the connection cannot be used: {0}")]
     Refused(String),
-    /// It did not work this time.
+    /// The connection failed this time.
     #[error("cannot connect: {0}")]
     Failed(String),
 }
 
-/// Gives clients of one physical cluster.
+/// Maker of clients of one physical cluster.
 pub trait Connector: Send + Sync {
-    /// A client. Called again after the last one stopped answering.
+    /// Makes a client. It is called again after the last one stopped answering.
     ///
     /// # Errors
     /// [`ConnectError`]; it proves nothing about what is on the physical cluster.
     fn connect(&self) -> BoxFuture<'_, Result<Client, ConnectError>>;
+
+    /// Makes a client of the account that users' requests are proxied by. It may impersonate mapped users and groups
+    /// only, and is another than the syncer's.
+    ///
+    /// # Errors
+    /// [`ConnectError`], also when the physical cluster was joined without such an account.
+    fn connect_for_users(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
+        Box::pin(std::future::ready(Err(refused(AccessError::Missing.to_string()))))
+    }
 
     /// Returns the host, and the port if one is named, by which the API server is reached; `None` without an address.
     fn host(&self) -> Option<String> {
@@ -51,17 +67,17 @@ pub trait Connector: Send + Sync {
     }
 }
 
-/// Reaches an API server by a kubeconfig that says everything itself: nothing is read from files or the environment, nothing
-/// is run, the server must show a certificate of the named authority and have an address that is allowed, and redirects are
-/// not followed.
+/// Reaches an API server by a kubeconfig that says everything itself: nothing is read from files or the environment,
+/// nothing is run, the server must show a certificate of the named authority and have an address that is allowed, and
+/// redirects are not followed.
 pub struct DirectConnector {
     kubeconfig: Kubeconfig,
     addresses: Addresses,
 }
 
 impl DirectConnector {
-    /// Checks the text of a kubeconfig. It comes from a Secret that users write, so it must not make the server read its
-    /// files or run programs.
+    /// Checks the text of a kubeconfig. It comes from a Secret that users write, so it must not make the server read
+    /// its files or run programs.
     ///
     /// # Errors
     /// `Refused`, with the field that is in the way.
@@ -74,17 +90,36 @@ impl DirectConnector {
         Ok(Self { kubeconfig, addresses })
     }
 
-    async fn client(&self) -> Result<Client, ConnectError> {
+    async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await;
         let mut config = config.map_err(|error| refused(error.to_string()))?;
         config.proxy_url = None; // the environment may name one
-        self.client_of(&config).map_err(|error| refused(error.to_string()))
+        Ok(config)
     }
 
-    /// As kube would make it, but for addresses that are checked, and without its line in the log per failed request: what is
-    /// worth a line is said once per change.
-    fn client_of(&self, config: &Config) -> kube::Result<Client> {
+    async fn client(&self) -> Result<Client, ConnectError> {
+        let config = self.config().await?;
+        let service = self.service_of(&config).map_err(|error| refused(error.to_string()))?;
+        Ok(Client::new(service, config.default_namespace))
+    }
+
+    async fn client_for_users(&self) -> Result<Client, ConnectError> {
+        let tokens = AccessTokens::new(self.client().await?);
+        tokens.bearer().await.map_err(|error| match error {
+            AccessError::Missing => refused(error.to_string()),
+            AccessError::Failed(why) => ConnectError::Failed(why),
+        })?;
+        let mut config = self.config().await?;
+        // A client certificate would win over the token.
+        config.auth_info = AuthInfo::default();
+        let service = self.service_of(&config).map_err(|error| refused(error.to_string()))?;
+        Ok(Client::new(AccessService::new(service, tokens), config.default_namespace))
+    }
+
+    /// As kube would make it, but for addresses that are checked, and without its line in the log per failed request:
+    /// what is worth a line is said once per change.
+    fn service_of(&self, config: &Config) -> kube::Result<DirectService> {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(self.addresses));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -102,13 +137,17 @@ impl DirectConnector {
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(http);
-        Ok(Client::new(service, config.default_namespace.clone()))
+        Ok(BoxCloneSyncService::new(service))
     }
 }
 
 impl Connector for DirectConnector {
     fn connect(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
         Box::pin(self.client())
+    }
+
+    fn connect_for_users(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
+        Box::pin(self.client_for_users())
     }
 
     fn host(&self) -> Option<String> {

@@ -1,13 +1,17 @@
-//! Brings placed objects down to one physical cluster and their status back up.
+//! Syncer between the upstream side and one physical cluster: it copies placed objects downstream and reports their
+//! status upstream.
 //!
-//! The decisions are pure: [`plan`], [`transform`], [`status`], [`project`]. Around them stands one [`worker`] per physical cluster. It
-//! reads and reports through [`portolan_types::upstream::Upstream`] and knows no store, and it reaches the physical cluster through a
-//! [`connector::Connector`] and does not know which.
+//! Decisions are pure: [`plan`], [`transform`], [`status`], [`project`]. One [`worker`] per physical cluster does the
+//! IO. It reads and reports through [`portolan_types::upstream::Upstream`] and knows no store. It reaches the physical
+//! cluster through a [`connector::Connector`], whatever its type.
 
+mod access;
 mod addresses;
 mod client;
 pub mod connector;
-mod namespace_labels;
+mod definitions;
+mod memory;
+mod namespace_naming;
 pub mod naming;
 pub mod plan;
 pub mod project;
@@ -19,9 +23,11 @@ pub mod testing;
 pub mod transform;
 pub mod worker;
 
+pub use access::{AccessError, AccessService, AccessTokens};
 pub use addresses::Addresses;
 pub use connector::{ConnectError, Connector, DirectConnector};
-pub use namespace_labels::NamespaceNaming;
+pub use memory::SyncMemoryBudget;
+pub use namespace_naming::NamespaceNaming;
 pub use naming::{NamespaceIdentity, downstream_namespace};
 pub use plan::{Proof, plan};
 pub use rules::SyncRules;

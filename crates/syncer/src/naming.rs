@@ -1,4 +1,4 @@
-//! Where an upstream namespace is downstream.
+//! Names of downstream namespaces.
 
 use portolan_types::{LogicalClusterId, NamespaceName, Uid, annotations, object, placement::NamespaceMapping};
 use serde::{Deserialize, Serialize};
@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest readable part of a hashed name: with a dash and 26 characters of hash it fills the 63 of a DNS label.
 const READABLE: usize = 36;
-/// Hashed into every name first, so that another scheme gives other names: of control planes without a name, which were there
-/// before there were names and whose copies stand where they were put,
+/// Hashed into every name first, so that another scheme gives other names: of control planes without a name, which were
+/// there before there were names and whose copies stand where they were put,
 const UNNAMED: &[u8] = b"portolan.dev/namespace/v1";
 /// and of all others.
 const NAMED: &[u8] = b"portolan.dev/namespace/v2";
@@ -17,16 +17,16 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Hashed into what tells the namespaces of one logical cluster from all others.
 const TENANT: &[u8] = b"portolan.dev/tenant/v1";
 
-/// A namespace that is never synced to.
+/// Namespace that is never synced to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespace {0} belongs to the physical cluster itself")]
 pub struct ReservedNamespace(NamespaceName);
 
-/// The namespace on a physical cluster for `namespace` of the logical cluster `cluster` of the control plane `plane`.
+/// Returns the downstream namespace for `namespace` of the logical cluster `cluster` of the control plane `plane`.
 ///
-/// Hashed names are `<readable>-<hash>`: the hash is 128 bits over the three parts, each with its length before it, equal on
-/// every physical cluster, and of no other control plane: all of them count their logical clusters alike. Those without a
-/// name have equal ones. The readable part is for people only. No result begins with `kube-`.
+/// Hashed names are `<readable>-<hash>`: the hash is 128 bits over the three parts, each with its length before it,
+/// equal on every physical cluster, and of no other control plane: all of them count their logical clusters alike.
+/// Those without a name have equal ones. The readable part is for people only. No result begins with `kube-`.
 ///
 /// # Errors
 /// With `Identity`, for names that Kubernetes keeps to itself.
@@ -86,8 +86,8 @@ fn base32(bytes: &[u8]) -> String {
     text
 }
 
-/// Whose a downstream namespace is: the value of `sync.portolan.dev/identity` on it. A namespace without it is never used or
-/// removed, and neither is one of another control plane.
+/// Identity of a downstream namespace: the value of its annotation `sync.portolan.dev/identity`. The syncer never uses
+/// or removes a namespace without it, or one of another control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceIdentity {
@@ -97,18 +97,18 @@ pub struct NamespaceIdentity {
     pub namespace: String,
     /// Uid of the `PhysicalCluster` that made it.
     pub physical: Uid,
-    /// The control plane that made it, if that has a name.
+    /// Name of the control plane that created it, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plane: Option<String>,
 }
 
 impl NamespaceIdentity {
-    /// The identity on a downstream namespace.
+    /// Reads the identity of a downstream namespace.
     pub fn of(namespace: &Value) -> Option<Self> {
         serde_json::from_str(object::annotation(namespace, annotations::DOWN_IDENTITY)?).ok()
     }
 
-    /// What says on a namespace whose it is: labels and annotations.
+    /// Returns the labels and annotations that carry the identity.
     pub fn to_metadata(&self) -> Value {
         let identity = serde_json::to_string(self).expect("strings serialize");
         serde_json::json!({
@@ -117,8 +117,7 @@ impl NamespaceIdentity {
         })
     }
 
-    /// A new downstream namespace of this identity. Pods that reach for the host are refused there by Kubernetes itself too
-    /// (pod security level `baseline`).
+    /// Creates the downstream namespace of this identity.
     pub fn to_namespace(&self, name: &NamespaceName) -> Value {
         let mut metadata = self.to_metadata();
         metadata["name"] = name.as_str().into();
@@ -163,7 +162,8 @@ mod tests {
         assert_ne!(hashed("default"), other.as_str(), "and so has the same one of another control plane");
     }
 
-    /// Computed apart, with Python's `hashlib` and `base64`: what stands on physical clusters is found again only there.
+    /// Computed apart, with Python's `hashlib` and `base64`: what stands on physical clusters is found again only
+    /// there.
     #[test]
     fn names_never_change() {
         for (plane, expected) in

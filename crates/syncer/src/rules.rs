@@ -1,13 +1,16 @@
-//! What may go down to a physical cluster at all.
+//! Resources that may be synced to a physical cluster.
 
 use std::collections::BTreeSet;
 
-use portolan_types::{GroupResource, object};
+use portolan_types::{
+    GroupKind, GroupResource, object,
+    placement::{MAX_CUSTOM_KINDS, is_governing_group},
+};
 use serde_json::Value;
 
-use crate::namespace_labels::NamespaceNaming;
+use crate::namespace_naming::NamespaceNaming;
 
-/// Resources that go down when a physical cluster names none, each with the version that copies are written in.
+/// Resources that are synced when a physical cluster names none, each with the version of its copies.
 const DEFAULT: [(&str, &str, &str); 17] = [
     ("", "v1", "configmaps"),
     ("", "v1", "persistentvolumeclaims"),
@@ -27,18 +30,6 @@ const DEFAULT: [(&str, &str, &str); 17] = [
     ("networking.k8s.io", "v1", "networkpolicies"),
     ("policy", "v1", "poddisruptionbudgets"),
 ];
-/// Groups that govern a cluster rather than run in it. No list of a physical cluster allows them.
-const FORBIDDEN_GROUPS: [&str; 9] = [
-    "rbac.authorization.k8s.io",
-    "authorization.k8s.io",
-    "authentication.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "certificates.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "portolan.dev",
-];
 /// Resources that a physical cluster makes for itself, or that reach beyond a namespace.
 const FORBIDDEN: [&str; 9] = [
     "namespaces",
@@ -52,37 +43,42 @@ const FORBIDDEN: [&str; 9] = [
     "controllerrevisions.apps",
 ];
 
-/// What never goes down and is shown above, when it was made from something that did.
+/// Resources that are never synced downstream, and projected upstream when they were made from a copy.
 const SHOWN: [(&str, &str); 2] = [("discovery.k8s.io", "endpointslices"), ("apps", "controllerrevisions")];
 
-/// Why an object does not go down: the reason and message of its condition.
+/// Refusal of an object: reason and message of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// One word.
+pub struct SyncRefusal {
+    /// Reason, one word.
     pub reason: &'static str,
-    /// One sentence.
+    /// Message, one sentence.
     pub message: String,
 }
 
-impl Refusal {
-    /// The object may not go down to this physical cluster.
+impl SyncRefusal {
+    /// The object may not be synced to this physical cluster.
     pub fn not_syncable(message: impl Into<String>) -> Self {
         Self { reason: "NotSyncable", message: message.into() }
     }
 
-    /// Something that is not ours is in the way.
+    /// A foreign object is in the way.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self { reason: "Conflict", message: message.into() }
     }
 
-    /// The object is larger than what may be held of one.
+    /// The object exceeds the limit of a single object.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self { reason: "TooLarge", message: message.into() }
     }
 
-    /// The logical cluster has used up its share of what is held of the physical cluster.
+    /// The logical cluster has used up its share of the cache of the physical cluster.
     pub fn share_exceeded(message: impl Into<String>) -> Self {
         Self { reason: "ShareExceeded", message: message.into() }
+    }
+
+    /// The physical cluster does not serve the custom kind, or not in the version of the object.
+    pub fn kind_not_served(message: impl Into<String>) -> Self {
+        Self { reason: "KindNotServed", message: message.into() }
     }
 
     /// The physical cluster does not serve the kind.
@@ -91,25 +87,41 @@ impl Refusal {
     }
 }
 
-/// The resources that may go down to one physical cluster.
+/// Resources that may be synced to one physical cluster.
 #[derive(Clone, Debug)]
 pub struct SyncRules {
     allowed: BTreeSet<GroupResource>,
+    /// Custom kinds that are allowed besides; `*` is any kind of its group.
+    kinds: BTreeSet<GroupKind>,
+    /// True if the physical cluster names no resources.
+    is_default: bool,
     naming: NamespaceNaming,
 }
 
 impl SyncRules {
-    /// From `PhysicalClusterSpec::synced_resources`: `deployments.apps`, `pods`, …; the default ones when it is empty.
+    /// Creates the rules from `PhysicalClusterSpec::synced_resources`: `deployments.apps`, `pods`, …; the default ones
+    /// when it is empty.
     pub fn new(synced_resources: &[String]) -> Self {
         let named = synced_resources.iter().map(|text| parse(text));
-        let allowed = match synced_resources.is_empty() {
-            true => DEFAULT.iter().map(|(group, _, resource)| GroupResource::new(*group, *resource)).collect(),
-            false => named.filter(|resource| !is_forbidden(resource)).collect(),
+        let allowed = if synced_resources.is_empty() {
+            DEFAULT.iter().map(|(group, _, resource)| GroupResource::new(*group, *resource)).collect()
+        } else {
+            named.filter(|resource| !is_forbidden(resource)).collect()
         };
-        Self { allowed, naming: NamespaceNaming::default() }
+        let (kinds, is_default) = (BTreeSet::new(), synced_resources.is_empty());
+        Self { allowed, kinds, is_default, naming: NamespaceNaming::default() }
     }
 
-    /// The same rules for namespaces that are named so.
+    /// Returns the same rules with these custom kinds instead of others. Where the physical cluster names its
+    /// resources, they are all that it takes.
+    #[must_use]
+    pub fn with_kinds(self, kinds: &[GroupKind]) -> Self {
+        let allowed = kinds.iter().filter(|kind| self.is_default && !is_governing_group(&kind.group));
+        let kinds = allowed.take(MAX_CUSTOM_KINDS).cloned().collect();
+        Self { kinds, ..self }
+    }
+
+    /// Returns the same rules with these names of namespaces.
     #[must_use]
     pub fn with_naming(self, naming: NamespaceNaming) -> Self {
         Self { naming, ..self }
@@ -120,28 +132,48 @@ impl SyncRules {
         &self.naming
     }
 
-    /// The resources to look at below: those that may go down, and those that are only shown above.
+    /// Returns the resources to watch downstream: those that may be synced, and those that are only projected.
     pub(crate) fn watched(&self) -> impl Iterator<Item = GroupResource> {
         let shown = SHOWN.map(|(group, resource)| GroupResource::new(group, resource));
         self.allowed.iter().cloned().chain(shown)
     }
 
-    /// The allowed resources, in order.
+    /// Returns the allowed resources, in order.
     pub fn allowed(&self) -> impl Iterator<Item = &GroupResource> {
         self.allowed.iter()
     }
 
-    /// Why objects of `resource` may not go down, if so.
-    pub fn refusal(&self, resource: &GroupResource) -> Option<Refusal> {
-        match self.allowed.contains(resource) {
-            true => None,
-            false if is_forbidden(resource) => {
-                Some(Refusal::not_syncable(format!("{resource} never go to a physical cluster")))
-            }
-            false => {
-                Some(Refusal::not_syncable(format!("{resource} are not among the physical cluster's syncedResources")))
-            }
+    /// Returns the custom kinds that are allowed besides the resources, in order.
+    pub fn kinds(&self) -> impl Iterator<Item = &GroupKind> {
+        self.kinds.iter()
+    }
+
+    /// Returns the groups of the resources and kinds that are not synced by default, in order.
+    pub(crate) fn custom_groups(&self) -> BTreeSet<&str> {
+        let resources = self.allowed.iter().filter(|resource| is_custom(resource)).map(|resource| &*resource.group);
+        resources.chain(self.kinds.iter().map(|kind| &*kind.group)).collect()
+    }
+
+    /// Returns true if objects of a kind may be synced.
+    pub(crate) fn allows(&self, resource: &GroupResource, kind: &str) -> bool {
+        let is_it =
+            |allowed: &GroupKind| allowed.group == resource.group && (*allowed.kind == *kind || *allowed.kind == *"*");
+        self.allowed.contains(resource) || (is_custom(resource) && self.kinds.iter().any(is_it))
+    }
+
+    /// Returns why objects of `resource` may not be synced, if so.
+    pub fn refusal(&self, resource: &GroupResource, kind: &str) -> Option<SyncRefusal> {
+        if self.allows(resource, kind) {
+            return None;
         }
+        Some(SyncRefusal::not_syncable(if is_forbidden(resource) {
+            format!("{resource} never go to a physical cluster")
+        } else {
+            format!(
+                "{resource} are neither among the physical cluster's syncedResources nor named by a ClusterPlacementPolicy of the \
+                 workspace where it is registered"
+            )
+        }))
     }
 }
 
@@ -150,19 +182,31 @@ fn parse(text: &str) -> GroupResource {
     GroupResource::new(group, resource)
 }
 
-/// Whether a resource never goes down, whatever a physical cluster allows.
+/// Returns true for a resource that is never synced downstream, whatever the physical cluster allows.
 pub(crate) fn is_forbidden(resource: &GroupResource) -> bool {
-    FORBIDDEN_GROUPS.contains(&&*resource.group) || FORBIDDEN.contains(&resource.to_string().as_str())
+    is_governing_group(&resource.group) || FORBIDDEN.contains(&resource.to_string().as_str())
 }
 
-/// The version that copies of a built-in resource are written in; `None` for others, which go by what is preferred downstream.
+/// Returns true for a group that has resources which are synced by default.
+pub(crate) fn is_builtin_group(group: &str) -> bool {
+    DEFAULT.iter().any(|(own, ..)| *own == group)
+}
+
+/// Returns true for a resource that is synced only where a physical cluster or a policy names it.
+pub(crate) fn is_custom(resource: &GroupResource) -> bool {
+    let is_shown = SHOWN.iter().any(|(group, name)| *group == &*resource.group && *name == &*resource.resource);
+    version_of(resource).is_none() && !is_shown && !is_forbidden(resource)
+}
+
+/// Returns the version that copies of a built-in resource are written in; `None` for others, whose preferred downstream
+/// version is used.
 pub(crate) fn version_of(resource: &GroupResource) -> Option<&'static str> {
     let found = DEFAULT.iter().find(|(group, _, name)| *group == &*resource.group && *name == &*resource.resource);
     found.map(|(_, version, _)| *version)
 }
 
-/// What every physical cluster has of its own in each namespace, so that no copy is needed: the default ServiceAccount, the
-/// ConfigMap of its certificate authority, and the tokens of its ServiceAccounts.
+/// Returns true for an object that every physical cluster has in each namespace, so that no copy is needed: the default
+/// ServiceAccount, the ConfigMap of its certificate authority, and the tokens of its ServiceAccounts.
 pub fn is_local(resource: &GroupResource, object: &Value) -> bool {
     match (&*resource.group, &*resource.resource) {
         ("", "serviceaccounts") => object::name(object) == "default",
@@ -195,12 +239,43 @@ mod tests {
             ("nor do nodes", &own, "nodes", false),
             ("nor namespaces", &default, "namespaces", false),
         ] {
-            assert_eq!(rules.refusal(&parse(resource)).is_none(), allowed, "{case}");
+            assert_eq!(rules.refusal(&parse(resource), "Widget").is_none(), allowed, "{case}");
         }
     }
 
     #[test]
-    fn what_each_physical_cluster_has_of_its_own_stays_above() {
+    fn custom_kinds_are_allowed_beside_the_default_resources() {
+        let kind = |group: &str, kind: &str| GroupKind { group: group.into(), kind: kind.into() };
+        let kinds = [
+            kind("example.com", "Widget"),
+            kind("any.io", "*"),
+            kind("rbac.authorization.k8s.io", "*"),
+            kind("discovery.k8s.io", "*"),
+            kind("tenancy.kcp.io", "*"),
+        ];
+        let rules = SyncRules::new(&[]).with_kinds(&kinds);
+        for (case, resource, kind, allowed) in [
+            ("a kind that is named", "widgets.example.com", "Widget", true),
+            ("another of its group", "gadgets.example.com", "Gadget", false),
+            ("any kind of a group", "things.any.io", "Thing", true),
+            ("what governs a cluster never", "roles.rbac.authorization.k8s.io", "Role", false),
+            ("nor the server's own", "workspaces.tenancy.kcp.io", "Workspace", false),
+            ("nor what a physical cluster makes for itself", "endpointslices.discovery.k8s.io", "EndpointSlice", false),
+            ("workloads as before", "deployments.apps", "Deployment", true),
+        ] {
+            assert_eq!(rules.refusal(&parse(resource), kind).is_none(), allowed, "{case}");
+        }
+        assert_eq!(
+            rules.custom_groups().into_iter().collect::<Vec<_>>(),
+            ["any.io", "discovery.k8s.io", "example.com"]
+        );
+        let own = SyncRules::new(&["deployments.apps".into(), "things.own.io".into()]).with_kinds(&kinds);
+        assert!(own.refusal(&parse("widgets.example.com"), "Widget").is_some(), "a list of resources is all there is");
+        assert_eq!(own.custom_groups().into_iter().collect::<Vec<_>>(), ["own.io"]);
+    }
+
+    #[test]
+    fn what_each_physical_cluster_has_of_its_own_stays_upstream() {
         for (resource, object, local) in [
             ("serviceaccounts", json!({"metadata": {"name": "default"}}), true),
             ("serviceaccounts", json!({"metadata": {"name": "builder"}}), false),

@@ -1,6 +1,6 @@
-//! The suite of the syncer on a real API server: `PORTOLAN_SUITE_KUBECONFIG` names the file of a kubeconfig with inline data, of
-//! a cluster with controllers and nodes and nothing in it that matters. `cargo xtask e2e --suite syncer` starts one and runs this.
-//! Without that it says that it did not run.
+//! The suite of the syncer on a real API server: `PORTOLAN_SUITE_KUBECONFIG` names the file of a kubeconfig with inline
+//! data, of a cluster with controllers and nodes and nothing in it that matters. `cargo xtask e2e --suite syncer`
+//! starts one and runs this. Without that it says that it did not run.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(file: &str) -> suite::Verdict {
+fn run(file: &str) -> suite::SuiteResult {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     let connector = DirectConnector::from_kubeconfig(&text, Addresses { allow_private: true, allow_loopback: true });
     let connector = Arc::new(connector.map_err(|error| error.to_string())?);

@@ -1,5 +1,5 @@
-//! What an address is of. Where users say which address the server shall talk to, it must not be made to talk to itself, to
-//! the metadata service of its cloud, or to its own link.
+//! Locality of addresses. If users choose an address that the server connects to, it must not lead to the server
+//! itself, to its cloud's metadata service, or to its link.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,27 +10,27 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)), // AWS
 ];
 
-/// What an address is of.
+/// Locality of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
-    /// A metadata service.
+    /// Metadata service of a cloud.
     Metadata,
     /// No machine.
     Nothing,
-    /// A group of machines.
+    /// Group of machines.
     Multicast,
-    /// A machine on the same link.
+    /// Machine on the same link.
     LinkLocal,
     /// This machine.
     Loopback,
-    /// A machine of a private network.
+    /// Machine of a private network.
     Private,
-    /// A machine of the Internet.
+    /// Machine of the Internet.
     Public,
 }
 
 impl Locality {
-    /// Of an address, or of the IPv4 address that an IPv6 address stands for.
+    /// Returns the locality of an address. An IPv6 address that embeds an IPv4 address has that one's.
     pub fn of(address: IpAddr) -> Self {
         let address = plain(address);
         match address {
@@ -47,7 +47,7 @@ impl Locality {
         }
     }
 
-    /// In words, after an address.
+    /// Returns a phrase to follow an address.
     pub fn text(self) -> &'static str {
         match self {
             Self::Metadata => "the address of a metadata service",
@@ -61,13 +61,13 @@ impl Locality {
     }
 }
 
-/// Addresses that providers share among their customers (RFC 6598).
+/// Returns true for addresses that providers share among customers (RFC 6598).
 fn is_shared(v4: Ipv4Addr) -> bool {
     let [a, b, ..] = v4.octets();
     a == 100 && (64..128).contains(&b)
 }
 
-/// The IPv4 address that an IPv6 address stands for, where it does.
+/// Returns the IPv4 address that an IPv6 address embeds, if any.
 fn plain(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let [a, b, .., g, h] = v6.segments();

@@ -1,7 +1,7 @@
-//! Keys of annotations and labels that Portolan gives a meaning. Those under `portolan.dev/` marked *server* are
-//! written by the server only: what a client sends for them is ignored with a warning.
+//! Keys of annotations and labels with a meaning in Portolan. Keys marked *server* are written by the server only;
+//! values from clients are ignored with a warning.
 
-/// Server: names of the physical clusters an object is placed on, joined by `,`, for people and selectors.
+/// Server: names of the object's physical clusters, joined by `,`, for people and selectors.
 pub const CLUSTERS: &str = "portolan.dev/clusters";
 /// Server: the [`crate::placement::PlacementRecord`] as JSON.
 pub const PLACEMENT: &str = "portolan.dev/placement";
@@ -9,44 +9,69 @@ pub const PLACEMENT: &str = "portolan.dev/placement";
 pub const PIN: &str = "portolan.dev/pin";
 /// User: `true` lets an object move although the data on its volumes stay behind: it starts on new, empty ones.
 pub const ABANDON_VOLUMES: &str = "portolan.dev/abandon-volumes";
-/// User: names of physical clusters, joined by `,`, whose copy of this object is written off while it is out of reach: it is
-/// taken for gone without proof, so that what must run once may run elsewhere. The server takes it off once it has acted on it.
+/// User: names of physical clusters, joined by `,`, whose copy of this object is written off while it is unreachable.
+/// It counts as gone without proof, so that an object that must run once may run elsewhere. The server removes the
+/// annotation once it has acted on it.
 pub const WRITE_OFF: &str = "portolan.dev/write-off";
-/// Admin, on a `PhysicalCluster`: how many of the deletions that are held back there may happen. Taken off once it is acted on.
+/// Any writer of what placements depend on: hash of a `PlacementPlan`. The write is refused with 409 if its plan would
+/// now be another. It is a precondition of one write, and never stored.
+pub const EXPECT_PLAN: &str = "portolan.dev/expect-plan";
+/// User: reason for which a move of this object does not wait for its new copies to be available. The server removes
+/// the annotation once a copy has left by it.
+pub const FORCE: &str = "portolan.dev/force";
+/// Server: key of the `NoExecute` taint of a physical cluster that is not heard of.
+pub const UNREACHABLE_TAINT: &str = "portolan.dev/unreachable";
+/// Admin, on a `PhysicalCluster`: number of held deletions to release. Removed once it is acted on.
 pub const RELEASE_DELETIONS: &str = "portolan.dev/release-deletions";
-/// Admin, on a `PhysicalCluster`: `adopt` or `delete` what registrations of the same cluster left there that are gone. Taken off once it is
-/// acted on.
+/// Admin, on a `PhysicalCluster`: `adopt` or `delete` the copies that former registrations of the same cluster left
+/// there. Removed once it is acted on.
 pub const LEFT_BEHIND: &str = "portolan.dev/left-behind";
-/// Server: the logical cluster that holds the object; kcp's key.
+/// User: `IfNoDiff` or `Always`, to take over an object that is downstream in the place of a copy.
+pub const ADOPT: &str = "portolan.dev/adopt";
+/// User: `true` lets an adoption restart the pods of a workload.
+pub const ADOPT_RESTART: &str = "portolan.dev/adopt-restart";
+/// User, on a CustomResourceDefinition: fields by which its objects name others that follow them, as
+/// [`crate::declared_references`].
+pub const REFERENCES: &str = "portolan.dev/references";
+/// Server: logical cluster that holds the object; kcp's key.
 pub const KCP_CLUSTER: &str = "kcp.io/cluster";
-/// kubectl's copy of what was applied last; never goes downstream.
+/// Path of the logical cluster of an object that others refer to.
+pub const KCP_PATH: &str = "kcp.io/path";
+/// kubectl's copy of the last applied configuration; never goes downstream.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Which revision of its template a Deployment is at, counted from 1; of a ReplicaSet, which one it is. Each physical cluster counts
-/// for itself; above, the highest shows.
+/// Revision of a Deployment's or ReplicaSet's template, counted from 1. Each physical cluster counts for itself;
+/// upstream shows the highest.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// Downstream label: the logical cluster id of the upstream object.
+/// Downstream label: logical cluster id of the upstream object.
 pub const DOWN_CLUSTER: &str = "sync.portolan.dev/cluster";
-/// Downstream label: the readable upstream namespace.
+/// Downstream label: readable upstream namespace.
 pub const DOWN_NAMESPACE: &str = "sync.portolan.dev/namespace";
-/// Downstream label of a namespace: a hash of the control plane and the logical cluster, by which selectors of namespaces stay
+/// Downstream label of a namespace: hash of the control plane and the logical cluster, which keeps namespace selectors
 /// within one logical cluster.
 pub const DOWN_TENANT: &str = "sync.portolan.dev/tenant";
 /// Downstream annotation: the [`crate::placement::CopyIdentity`] as JSON.
 pub const DOWN_IDENTITY: &str = "sync.portolan.dev/identity";
-/// Downstream annotation: hash of what was applied last, so that a copy that needs no write gets none.
+/// Downstream annotation: hash of the last applied configuration. A copy with the same hash needs no write.
 pub const DOWN_APPLIED: &str = "sync.portolan.dev/applied";
-/// Downstream annotation: hash of the upstream pod template. Kubernetes hands it on from a Deployment to its ReplicaSet.
+/// Downstream annotation: hash of the upstream pod template. Kubernetes hands it on from a Deployment to its
+/// ReplicaSet.
 pub const DOWN_TEMPLATE: &str = "sync.portolan.dev/template";
-/// Upstream annotation of a projected object: where it is downstream, as JSON ([`crate::placement::Source`] by the uid of
-/// the physical cluster).
+/// Downstream annotation of a copy: view of the logical cluster that its pods were made with, as JSON.
+pub const DOWN_POD_VIEW: &str = "sync.portolan.dev/pod-view";
+/// Downstream annotation of pods: upstream namespace, for files that have it.
+pub const DOWN_POD_NAMESPACE: &str = "sync.portolan.dev/pod-namespace";
+/// Downstream annotation of a Secret with the token of pods: account and time of renewal, as JSON.
+pub const DOWN_POD_TOKEN: &str = "sync.portolan.dev/pod-token";
+/// Upstream annotation of a projected object: its downstream locations, as JSON ([`crate::placement::ProjectionSource`]
+/// by the uid of the physical cluster).
 pub const SOURCE: &str = "sync.portolan.dev/source";
-/// Upstream label of a projected object: the name of the physical cluster it runs on.
+/// Upstream label of a projected object: name of the physical cluster it runs on.
 pub const PROJECTED_FROM: &str = "portolan.dev/cluster";
-/// Name of the node that runs a Pod on its physical cluster. Upstream the Pod's node is the physical cluster.
+/// Name of the node that runs a Pod on its physical cluster. The upstream Pod's node is the physical cluster.
 pub const NODE: &str = "portolan.dev/node";
 
-/// The annotations that only the server writes.
+/// Annotations that only the server writes.
 pub const SERVER_OWNED: [&str; 3] = [CLUSTERS, PLACEMENT, SOURCE];
-/// The labels that only the server writes.
+/// Labels that only the server writes.
 pub const SERVER_OWNED_LABELS: [&str; 1] = [PROJECTED_FROM];

@@ -1,4 +1,4 @@
-//! Durations as Go's `time.ParseDuration` reads them.
+//! Durations as Go's `time.ParseDuration` parses them.
 
 const SECOND: i128 = 1_000_000_000;
 /// Units, in nanoseconds.
@@ -13,10 +13,10 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3_600 * SECOND),
 ];
 
-/// Reads `1h30m`, `-1.5s` or `0`; in nanoseconds.
+/// Parses `1h30m`, `-1.5s` or `0` into nanoseconds.
 ///
 /// # Errors
-/// What Go says of other texts.
+/// Go's message for any other text.
 pub fn parse(text: &str) -> Result<i64, String> {
     let invalid = || format!("invalid duration {text:?}");
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
     }
     let mut total: i128 = 0;
     while !rest.is_empty() {
-        let (number, behind) = Number::read(rest).ok_or_else(invalid)?;
+        let (number, behind) = DecimalNumber::read(rest).ok_or_else(invalid)?;
         let end = behind.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(end);
         if unit.is_empty() {
@@ -42,14 +42,14 @@ pub fn parse(text: &str) -> Result<i64, String> {
     i64::try_from(if text.starts_with('-') { -total } else { total }).map_err(|_| invalid())
 }
 
-/// A number without sign: digits on either side of a point.
-struct Number<'a> {
+/// Decimal number without a sign: digits on either side of a point.
+struct DecimalNumber<'a> {
     whole: &'a str,
     fraction: &'a str,
 }
 
-impl<'a> Number<'a> {
-    /// The number that a text begins with, and what is behind it.
+impl<'a> DecimalNumber<'a> {
+    /// Splits off the leading number.
     fn read(text: &'a str) -> Option<(Self, &'a str)> {
         let (whole, rest) = split_digits(text);
         let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);

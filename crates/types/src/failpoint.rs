@@ -1,11 +1,11 @@
-//! Places between two steps that a crash must not tear apart: a test lets the process end there.
+//! Failpoints: named places between two steps that a crash must not separate. Tests end the process there.
 //!
-//! Release builds have nothing of it. In others a place costs one load while nothing is armed.
+//! Release builds contain none. In other builds an unarmed failpoint costs one load.
 
 #[cfg(debug_assertions)]
 use std::sync::OnceLock;
 
-/// Names a place at which the process may be made to end.
+/// Marks a failpoint, at which tests may end the process.
 #[macro_export]
 macro_rules! failpoint {
     ($name:literal) => {
@@ -14,17 +14,17 @@ macro_rules! failpoint {
     };
 }
 
-/// What happens at places.
+/// Function called at failpoints.
 #[cfg(debug_assertions)]
 type Hook = Box<dyn Fn(&str) + Send + Sync>;
 
 #[cfg(debug_assertions)]
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// From now on `hook` is called with the name of each place that is passed. The first one stays.
+/// Arms the failpoints: `hook` is called with the name of each one reached. The first hook stays.
 #[cfg(debug_assertions)]
 pub fn arm(hook: Hook) {
-    // An error means that a hook is there.
+    // An error means that a hook is set already.
     let _ = HOOK.set(hook);
 }
 

@@ -3,14 +3,14 @@
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// 80 bits of a hash of `value` in 20 hexadecimal digits; equal for equal trees, whatever the order of their keys.
+/// Returns 80 bits of a hash of `value` in 20 hexadecimal digits. Equal trees have equal hashes, in any order of keys.
 pub fn fingerprint(value: &Value) -> String {
     let mut hasher = Sha256::new();
     feed(&mut hasher, value);
     hasher.finalize()[..10].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Each value with a tag and its length before it, so that no two trees give the same bytes.
+/// Hashes each value after a tag and its length, so that different trees give different bytes.
 fn feed(hasher: &mut Sha256, value: &Value) {
     match value {
         Value::Object(map) => {

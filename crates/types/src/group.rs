@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use crate::names::InvalidName;
 
-/// `apps/v1`; the core group is the empty string and written `v1`.
+/// Group and version, as `apps/v1`; the core group is the empty string and written `v1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
     /// API group, empty for core.
@@ -14,12 +14,12 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// From its two parts.
+    /// Makes it from its two parts.
     pub fn new(group: impl Into<Arc<str>>, version: impl Into<Arc<str>>) -> Self {
         Self { group: group.into(), version: version.into() }
     }
 
-    /// This group and version with a kind.
+    /// Returns a kind in this group and version.
     pub fn kind(&self, kind: impl Into<Arc<str>>) -> GroupVersionKind {
         GroupVersionKind { group: self.group.clone(), version: self.version.clone(), kind: kind.into() }
     }
@@ -46,7 +46,7 @@ impl FromStr for GroupVersion {
     }
 }
 
-/// A kind in one version of its group.
+/// Kind in one version of its group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionKind {
     /// API group, empty for core.
@@ -58,25 +58,25 @@ pub struct GroupVersionKind {
 }
 
 impl GroupVersionKind {
-    /// From its three parts.
+    /// Makes it from its three parts.
     pub fn new(group: impl Into<Arc<str>>, version: impl Into<Arc<str>>, kind: impl Into<Arc<str>>) -> Self {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// From `apiVersion` and `kind` of an object.
+    /// Parses `apiVersion` and `kind` of an object.
     ///
     /// # Errors
-    /// When `api_version` has no or more than one `/`-separated version.
+    /// Fails if `api_version` is not one or two segments separated by `/`.
     pub fn parse(api_version: &str, kind: &str) -> Result<Self, InvalidName> {
         Ok(api_version.parse::<GroupVersion>()?.kind(kind))
     }
 
-    /// Group and version alone.
+    /// Returns group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// Group and kind alone.
+    /// Returns group and kind.
     pub fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
@@ -88,7 +88,7 @@ impl fmt::Display for GroupVersionKind {
     }
 }
 
-/// A kind in any version of its group. Written `Deployment.apps`.
+/// Kind in any version of its group. Written `Deployment.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKind {
     /// API group, empty for core.
@@ -106,7 +106,7 @@ impl fmt::Display for GroupKind {
     }
 }
 
-/// A resource in any version of its group; what storage and authorization speak of. Written `deployments.apps`.
+/// Resource in any version of its group, as storage and authorization use it. Written `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     /// API group, empty for core.
@@ -116,7 +116,7 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// From its two parts.
+    /// Makes it from its two parts.
     pub fn new(group: impl Into<Arc<str>>, resource: impl Into<Arc<str>>) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
@@ -131,7 +131,7 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// A resource in one version of its group.
+/// Resource in one version of its group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionResource {
     /// API group, empty for core.
@@ -143,7 +143,7 @@ pub struct GroupVersionResource {
 }
 
 impl GroupVersionResource {
-    /// Without the version.
+    /// Returns group and resource.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.resource.clone() }
     }

@@ -7,17 +7,17 @@ use crate::{
     names::{LogicalClusterId, NamespaceName, ObjectName},
 };
 
-/// Where within its logical cluster an object lives.
+/// Scope of an object within its logical cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// Cluster-scoped.
     Cluster,
-    /// In a namespace.
+    /// The object is in a namespace.
     Namespace(NamespaceName),
 }
 
 impl Scope {
-    /// The namespace's name; `None` for cluster scope.
+    /// Returns the namespace's name; `None` for cluster scope.
     pub fn namespace(&self) -> Option<&NamespaceName> {
         match self {
             Self::Cluster => None,
@@ -46,7 +46,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// A key in a namespace.
+    /// Returns a key in a namespace.
     pub fn namespaced(
         cluster: LogicalClusterId,
         resource: GroupResource,
@@ -56,12 +56,12 @@ impl ObjectKey {
         Self { cluster, resource, scope: Scope::Namespace(namespace), name }
     }
 
-    /// A key at cluster scope.
+    /// Returns a key at cluster scope.
     pub fn cluster_scoped(cluster: LogicalClusterId, resource: GroupResource, name: ObjectName) -> Self {
         Self { cluster, resource, scope: Scope::Cluster, name }
     }
 
-    /// The namespace's name; `None` for cluster scope.
+    /// Returns the namespace's name; `None` for cluster scope.
     pub fn namespace(&self) -> Option<&NamespaceName> {
         self.scope.namespace()
     }

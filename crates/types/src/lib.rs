@@ -1,11 +1,16 @@
-//! The words of Portolan as types: names, ids, keys, resourceVersions, `Status`, records, Portolan's own kinds,
-//! and the traits that are seams between crates.
+//! Portolan's terms as types: names, ids, keys, resourceVersions, `Status`, records, Portolan's own kinds, and the
+//! traits that are seams between crates.
 //!
-//! This crate does no IO and knows no async runtime, no HTTP, no storage engine and no Kubernetes kind but Portolan's own.
+//! The crate does no IO. It knows no async runtime, no HTTP, no storage engine, and no Kubernetes kind but Portolan's
+//! own.
 
 pub mod addresses;
+pub mod agent;
 pub mod annotations;
+pub mod apis;
+pub mod declared_references;
 pub mod duration;
+pub mod event_draft;
 pub mod failpoint;
 pub mod fingerprint;
 pub mod group;
@@ -13,7 +18,6 @@ pub mod json_patch;
 pub mod key;
 pub mod labels;
 pub mod names;
-pub mod note;
 pub mod number;
 pub mod object;
 pub mod placement;
@@ -22,10 +26,11 @@ pub mod quantity;
 pub mod quoted;
 pub mod record;
 pub mod references;
+pub mod round_robin;
+pub mod scale_fields;
 pub mod seams;
 pub mod status;
 pub mod tree;
-pub mod turns;
 pub mod upstream;
 pub mod version;
 pub mod work;
@@ -36,7 +41,8 @@ pub use key::{ObjectKey, Scope};
 pub use labels::LabelSelector;
 pub use names::{InvalidName, LogicalClusterId, LogicalClusterPath, NamespaceName, ObjectName, Uid};
 pub use record::Record;
-pub use seams::{Clock, Entropy, Seams};
+pub use scale_fields::ScaleFields;
+pub use seams::{Clock, Entropy, MonotonicInstant, Seams};
 pub use status::{Reason, Status, StatusCause, StatusDetails};
 pub use tree::ManagedFields;
 pub use version::{InvalidResourceVersion, ReadAt, ResourceVersion};

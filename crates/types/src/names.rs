@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-/// Text that breaks the rule of the name it should be.
+/// Error for a text that breaks the rule of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is invalid: {rule}")]
 pub struct InvalidName {
@@ -16,7 +16,7 @@ impl InvalidName {
         Self { text: text.chars().take(256).collect(), rule }
     }
 
-    /// The rule that does not hold, in Kubernetes' words.
+    /// Returns the broken rule, in Kubernetes' words.
     pub fn rule(&self) -> &'static str {
         self.rule
     }
@@ -25,6 +25,8 @@ impl InvalidName {
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_LENGTH_RULE: &str = "must be no more than 63 characters";
 const SEGMENT_RULE: &str = "a name must be 1 to 253 bytes, not '.' or '..', without '/', '%' and control characters";
+
+const LEVELS_RULE: &str = "a logical cluster must be at most 64 levels deep";
 
 /// Checks a DNS-1123 label of 1 to 63 bytes (RFC 1123).
 ///
@@ -37,18 +39,16 @@ pub fn check_dns_label(text: &str) -> Result<(), InvalidName> {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
     let ends = bytes.first().is_some_and(|b| inner(*b)) && bytes.last().is_some_and(|b| inner(*b));
-    match ends && bytes.iter().all(|b| inner(*b) || *b == b'-') {
-        true => Ok(()),
-        false => Err(InvalidName::new(text, LABEL_RULE)),
-    }
+    if ends && bytes.iter().all(|b| inner(*b) || *b == b'-') { Ok(()) } else { Err(InvalidName::new(text, LABEL_RULE)) }
 }
 
-/// What may stand between two slashes of a URL and in a key: the loosest rule that any kind has (RBAC's). Kinds have stricter ones.
+/// Checks a URL path segment: the loosest rule of any kind (RBAC's). Kinds have stricter ones.
 fn check_path_segment(text: &str) -> Result<(), InvalidName> {
     let fits = !text.is_empty() && text.len() <= 253 && text != "." && text != "..";
-    match fits && !text.chars().any(|c| c == '/' || c == '%' || c.is_control()) {
-        true => Ok(()),
-        false => Err(InvalidName::new(text, SEGMENT_RULE)),
+    if fits && !text.chars().any(|c| c == '/' || c == '%' || c.is_control()) {
+        Ok(())
+    } else {
+        Err(InvalidName::new(text, SEGMENT_RULE))
     }
 }
 
@@ -59,7 +59,7 @@ macro_rules! checked_text {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text of the name.
+            /// Returns the text of the name.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -116,37 +116,53 @@ checked_text! {
     Uid, check_path_segment
 }
 checked_text! {
-    /// Path of a logical cluster, as in `/clusters/{path}`: DNS-1123 labels of 1 to 63 bytes, joined by `:`.
-    LogicalClusterPath, |text: &str| text.split(':').try_for_each(check_dns_label)
+    /// Path of a logical cluster, as in `/clusters/{path}`: DNS-1123 labels of 1 to 63 bytes, joined by `:`, at most
+    /// [`LogicalClusterPath::MAX_LEVELS`] of them.
+    LogicalClusterPath, check_cluster_path
+}
+
+fn check_cluster_path(text: &str) -> Result<(), InvalidName> {
+    // First, so that no long text is read.
+    if text.split(':').nth(LogicalClusterPath::MAX_LEVELS).is_some() {
+        return Err(InvalidName::new(text, LEVELS_RULE));
+    }
+    text.split(':').try_for_each(check_dns_label)
 }
 
 impl LogicalClusterPath {
-    /// The path of the logical cluster that all others are below.
+    /// Most labels of a path. kcp has no limit but the length of a URL; here each request to a workspace walks its
+    /// ancestors.
+    pub const MAX_LEVELS: usize = 64;
+
+    /// Returns the path of the root logical cluster.
     pub fn root() -> Self {
         Self("root".into())
     }
 
-    /// The path of the workspace `name` in this logical cluster.
+    /// Returns the path of the workspace `name` in this logical cluster.
     ///
     /// # Errors
-    /// When `name` is no DNS-1123 label.
+    /// Fails if `name` is not a DNS-1123 label, or below [`Self::MAX_LEVELS`].
     pub fn child(&self, name: &str) -> Result<Self, InvalidName> {
         check_dns_label(name)?;
+        if self.0.split(':').nth(Self::MAX_LEVELS - 1).is_some() {
+            return Err(InvalidName::new(name, LEVELS_RULE));
+        }
         Ok(Self(format!("{}:{name}", self.0).into()))
     }
 
-    /// The path one level up; `None` at the top.
+    /// Returns the parent's path; `None` at the top.
     pub fn parent(&self) -> Option<Self> {
         self.0.rsplit_once(':').map(|(parent, _)| Self(parent.into()))
     }
 }
 
-/// What a path resolves to at the door. Never reused, also when a workspace of the same path is made again.
-/// Text form: `root`, `system`, or 13 base-36 digits that scatter neighbouring numbers.
+/// Id of a logical cluster. Never reused, even if a workspace of the same path is made again. Text form: `root`,
+/// `system`, or 13 base-36 digits that scatter consecutive numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogicalClusterId(u64);
 
-/// An odd number, so that multiplication by it is a bijection of `u64`.
+/// Odd number, so that multiplication by it is a bijection of `u64`.
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Its inverse modulo 2^64.
 const GATHER: u64 = 0xF1DE_83E1_9937_733D;
@@ -154,15 +170,15 @@ const GATHER: u64 = 0xF1DE_83E1_9937_733D;
 impl LogicalClusterId {
     /// Holds Portolan's own bookkeeping. No request is ever resolved to it.
     pub const SYSTEM: Self = Self(0);
-    /// The logical cluster `root`.
+    /// Logical cluster `root`.
     pub const ROOT: Self = Self(1);
 
-    /// The id of this number; the store counts them up.
+    /// Makes an id; the store counts the numbers up.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The number in keys.
+    /// Returns the number in keys.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -237,6 +253,15 @@ mod tests {
         ] {
             assert_eq!(text.parse::<LogicalClusterPath>().is_ok(), valid, "{text}");
         }
+    }
+
+    #[test]
+    fn paths_have_at_most_64_levels() {
+        let path = |levels: usize| vec!["a"; levels].join(":");
+        let deepest: LogicalClusterPath = path(LogicalClusterPath::MAX_LEVELS).parse().unwrap();
+        assert_eq!(deepest.child("b").unwrap_err().rule(), LEVELS_RULE);
+        assert_eq!(deepest.parent().unwrap().child("a"), Ok(deepest));
+        assert_eq!(path(65).parse::<LogicalClusterPath>().unwrap_err().rule(), LEVELS_RULE);
     }
 
     #[test]

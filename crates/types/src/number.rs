@@ -1,13 +1,13 @@
-//! Numbers as Go reads them (`strconv.ParseInt`, `ParseUint` and `ParseFloat`).
+//! Numbers as Go parses them (`strconv.ParseInt`, `ParseUint` and `ParseFloat`).
 
 use std::num::IntErrorKind;
 
 use crate::quoted::go_quoted;
 
-/// The number that a text is.
+/// Parses a decimal number.
 ///
 /// # Errors
-/// What Go says of text that is none, or does not fit.
+/// Go's message for text that is not a number, or does not fit.
 pub fn parse(text: &str) -> Result<i64, String> {
     text.parse().map_err(|error: std::num::ParseIntError| {
         let why = match error.kind() {
@@ -18,8 +18,8 @@ pub fn parse(text: &str) -> Result<i64, String> {
     })
 }
 
-/// The number of 64 bits that a text is in a base; without one its prefix tells the base: `0x`, `0o`, `0b`, or `0` for octal.
-/// Underscores are taken nowhere. `None` for what is no number, or does not fit.
+/// Parses a number of 64 bits in a base. Without one, the prefix gives it: `0x`, `0o`, `0b`, or `0` for octal.
+/// Underscores are not accepted. `None` for text that is not a number, or does not fit.
 pub fn signed(text: &str, base: Option<u32>) -> Option<i64> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -29,14 +29,14 @@ pub fn signed(text: &str, base: Option<u32>) -> Option<i64> {
     i64::try_from(if is_negative { -number } else { number }).ok()
 }
 
-/// As [`signed`], without any sign.
+/// Parses as [`signed`] does, without a sign.
 pub fn unsigned(text: &str, base: Option<u32>) -> Option<u64> {
     let (digits, base) = base.map_or_else(|| prefixed(text), |base| (text, base));
     let is_signed = digits.starts_with(['+', '-']);
     u64::from_str_radix(digits, base).ok().filter(|_| !is_signed)
 }
 
-/// The digits behind a prefix, and the base that it tells.
+/// Splits off the prefix, and returns the base that it gives.
 fn prefixed(text: &str) -> (&str, u32) {
     match text.as_bytes() {
         [b'0', b'b' | b'B', _, ..] => (&text[2..], 2),
@@ -47,14 +47,14 @@ fn prefixed(text: &str) -> (&str, u32) {
     }
 }
 
-/// The float that a text is: in decimal, or in hexadecimal with an exponent of two (`0x1p-2`), underscores between digits.
-/// What is too large is infinite. `None` for what is none.
+/// Parses a float: decimal, or hexadecimal with an exponent of two (`0x1p-2`), with underscores between digits. Too
+/// large numbers are infinite. `None` for text that is not a float.
 pub fn float(text: &str) -> Option<f64> {
     let (is_signed, unsigned) = match text.strip_prefix(['+', '-']) {
         Some(unsigned) => (true, unsigned),
         None => (false, text),
     };
-    // Rust takes `-nan` too.
+    // Rust accepts `-nan` too.
     if !has_fit_underscores(unsigned) || (is_signed && unsigned.eq_ignore_ascii_case("nan")) {
         return None;
     }
@@ -67,7 +67,7 @@ pub fn float(text: &str) -> Option<f64> {
     number.map(|number| if text.starts_with('-') { -number } else { number })
 }
 
-/// Whether underscores stand between digits only. The prefix of a base counts as a digit.
+/// Returns true if underscores are between digits only. The prefix of a base counts as a digit.
 fn has_fit_underscores(unsigned: &str) -> bool {
     let bytes = unsigned.as_bytes();
     let is_hexadecimal = matches!(bytes, [b'0', b'x' | b'X', ..]);
@@ -79,7 +79,7 @@ fn has_fit_underscores(unsigned: &str) -> bool {
     unsigned.match_indices('_').all(|(at, _)| between_digits(at))
 }
 
-/// What stands behind `0x`: hexadecimal digits, and the power of two that they are multiplied by, which must be there.
+/// Parses the part after `0x`: hexadecimal digits, and the required power of two.
 fn hexadecimal(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -95,7 +95,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
     let power: i32 = power.parse().unwrap_or(i32::MAX);
     let power = if exponent.starts_with('-') { -power } else { power };
     let power = power.saturating_sub(i32::try_from(fraction.len() * 4).unwrap_or(i32::MAX));
-    // In two steps, as half of the largest power still is a number; beyond it all is infinite, or nothing.
+    // Two steps, because half of the largest power is still a number; beyond it the result is infinite or zero.
     let power = power.clamp(-2000, 2000);
     Some(number * 2f64.powi(power / 2) * 2f64.powi(power - power / 2))
 }

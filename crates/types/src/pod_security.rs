@@ -1,5 +1,4 @@
-//! What the pod security level `baseline` allows of what is told by name: admission and what goes to physical clusters hold
-//! pods to the same.
+//! Names that the pod security level `baseline` allows, for admission and for pods on physical clusters.
 
 /// Capabilities that a container may add.
 pub const CAPABILITIES: [&str; 13] = [
@@ -18,7 +17,7 @@ pub const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Sysctls that stay in the pod, each with the minor version since which it is allowed.
+/// Sysctls that stay in the pod, with the first minor version that allows each.
 pub const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),

@@ -1,6 +1,6 @@
-//! Texts in quotes, as Go's `%q` (`strconv.Quote`) has them. Messages of Kubernetes are full of them.
+//! Quoted texts as Go's `%q` (`strconv.Quote`) writes them, for messages of kube-apiserver.
 
-/// `text` in double quotes, what does not print escaped.
+/// Returns `text` in double quotes, with unprintable characters escaped.
 pub fn go_quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -25,8 +25,9 @@ pub fn go_quoted(text: &str) -> String {
     quoted
 }
 
-/// Whether Go prints a character as it is (`unicode.IsPrint`): letters, marks, numbers, punctuation, symbols and the plain
-/// space. Rust prints the same, marks only behind something. A byte that is no text stands as U+FFFD, which is printed.
+/// Returns true if Go prints the character as it is (`unicode.IsPrint`): letters, marks, numbers, punctuation, symbols
+/// and the plain space. Rust prints the same, except for leading marks. Invalid bytes appear as U+FFFD, which is
+/// printed.
 pub fn go_prints(character: char) -> bool {
     if character.is_ascii() {
         return matches!(character, ' '..='~');

@@ -1,5 +1,5 @@
-//! What a store keeps of an object: the body as final bytes and, beside it, what selectors, garbage collection and the
-//! syncer's index need, so that they never parse bodies.
+//! Stored form of an object: the encoded body and, beside it, the fields for selectors, garbage collection and the
+//! syncer's index, which so need no parsing.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -13,29 +13,29 @@ use crate::{
     version::ResourceVersion,
 };
 
-/// A stored object. The body carries no resourceVersion: readers splice it in.
+/// Stored object. The body has no resourceVersion: readers splice it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The parts that are read without parsing the body.
+    /// Fields that are read without parsing the body.
     pub header: RecordHeader,
     body: Bytes,
     splice_at: u32,
 }
 
-/// The parts of an object that are read without parsing its body. All of it is derived from the body.
+/// Fields of an object that are read without parsing its body. All are derived from the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// `metadata.uid`; empty only for Portolan's own bookkeeping.
+    /// `metadata.uid`; empty only for Portolan's own records.
     pub uid: String,
     /// `metadata.labels`, sorted by key.
     pub labels: Vec<(String, String)>,
     /// Uids of `metadata.ownerReferences`.
     pub owners: Vec<String>,
-    /// Uids of the physical clusters of the placement record, leaving ones included: the syncer's index.
+    /// Uids of the physical clusters on the placement record, leaving ones included: the syncer's index.
     pub placed_on: Vec<String>,
-    /// Whether `metadata.finalizers` has any.
+    /// True if `metadata.finalizers` is not empty.
     pub has_finalizers: bool,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub is_deleting: bool,
 }
 
@@ -54,38 +54,38 @@ impl RecordHeader {
         }
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
         Some(&self.labels[at].1)
     }
 
-    /// The uid, when the object has one.
+    /// Returns the uid, if the object has one.
     pub fn uid(&self) -> Option<Uid> {
         self.uid.parse().ok()
     }
 }
 
 impl Record {
-    /// Encodes an object once and for all; a resourceVersion in it is left out.
+    /// Encodes an object, without its resourceVersion.
     pub fn of(object: &Value) -> Self {
         let mut body = Vec::with_capacity(1024);
         let splice_at = encode(object, &mut body);
         Self { header: RecordHeader::of(object), body: body.into(), splice_at }
     }
 
-    /// Puts a record together again that was taken apart for disk. `splice_at` must come from [`Record::splice_at`].
+    /// Reassembles a record that was stored in parts. `splice_at` must come from [`Record::splice_at`].
     pub fn from_parts(header: RecordHeader, body: Bytes, splice_at: u32) -> Option<Self> {
         let fits = usize::try_from(splice_at).is_ok_and(|at| at <= body.len());
         fits.then_some(Self { header, body, splice_at })
     }
 
-    /// The body, without a resourceVersion.
+    /// Returns the body, without a resourceVersion.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The place in the body where the resourceVersion is spliced in: right after `"metadata":{`.
+    /// Returns the offset in the body where the resourceVersion is spliced in: right after `"metadata":{`.
     pub fn splice_at(&self) -> u32 {
         self.splice_at
     }
@@ -101,7 +101,7 @@ impl Record {
     /// Appends `metadata` alone as JSON, with its resourceVersion.
     ///
     /// # Errors
-    /// When the bytes are not what [`Record::of`] made.
+    /// Fails if the bytes are not what [`Record::of`] made.
     pub fn write_metadata(&self, revision: ResourceVersion, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let metadata = &self.body[(self.splice_at as usize).saturating_sub(1)..];
         let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<serde::de::IgnoredAny>();
@@ -112,22 +112,22 @@ impl Record {
         Ok(())
     }
 
-    /// The object as JSON bytes, with its resourceVersion. There is room for a byte more.
+    /// Returns the object as JSON bytes with its resourceVersion, with capacity for one more byte.
     pub fn to_json(&self, revision: ResourceVersion) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.body.len() + 64);
         self.write_json(revision, &mut out);
         out
     }
 
-    /// The object as a tree, with its resourceVersion.
+    /// Returns the object as a tree, with its resourceVersion.
     ///
     /// # Errors
-    /// When the bytes are not what [`Record::of`] made, that is, when storage is damaged.
+    /// Fails if the bytes are not what [`Record::of`] made, that is, when storage is damaged.
     pub fn to_value(&self, revision: ResourceVersion) -> Result<Value, serde_json::Error> {
         serde_json::from_slice(&self.body).map(|value| versioned(value, revision))
     }
 
-    /// As [`Record::to_value`], with less of the managed fields, which costs less.
+    /// Returns the tree as [`Record::to_value`] does, with fewer managed fields, which is cheaper.
     ///
     /// # Errors
     /// As [`Record::to_value`].
@@ -143,14 +143,14 @@ fn versioned(mut object: Value, revision: ResourceVersion) -> Value {
     object
 }
 
-/// Appends the resourceVersion as the first of the fields that `after` goes on with.
+/// Appends the resourceVersion as the first field before `after`.
 fn splice(revision: ResourceVersion, after: &[u8], out: &mut Vec<u8>) {
     let last = if after.first() == Some(&b'}') { "" } else { "," };
     out.extend_from_slice(format!("\"resourceVersion\":\"{revision}\"{last}").as_bytes());
     out.extend_from_slice(after);
 }
 
-/// Writes `object` with `metadata` first-class, and returns where its content starts.
+/// Encodes `object` with `metadata` first, and returns the offset of its content.
 fn encode(object: &Value, out: &mut Vec<u8>) -> u32 {
     let write = |out: &mut Vec<u8>, value: &Value| {
         serde_json::to_writer(out, value).expect("a JSON tree serializes into memory");

@@ -1,33 +1,33 @@
 //! Fields by which pod specs, claims, Ingresses and ServiceAccounts name other objects of their namespace.
 //!
-//! A path has the names of fields, joined by dots; `[]` stands for every item of a list. A test walks the kind table and
-//! fails on a field that looks like a reference and is neither here nor among [`NO_REFERENCES`].
+//! A path is a list of field names joined by dots; `[]` stands for every item of a list. A test walks the kind table
+//! and fails on a field that looks like a reference and is neither here nor among [`NO_REFERENCES`].
 
 use serde_json::Value;
 
-/// Kind of what a field names.
+/// Kind that a field refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Referent {
-    /// The field is the name of a ConfigMap.
+    /// A ConfigMap, by name.
     ConfigMap,
-    /// The field is the name of a Secret.
+    /// A Secret, by name.
     Secret,
-    /// The field is the name of a ServiceAccount.
+    /// A ServiceAccount, by name.
     ServiceAccount,
-    /// The field is the name of a PersistentVolumeClaim.
+    /// A PersistentVolumeClaim, by name.
     Claim,
-    /// The field is the name of a Service.
+    /// A Service, by name.
     Service,
-    /// The field is an object with `apiGroup`, `kind` and `name`.
+    /// An object, by `apiGroup`, `kind` and `name`.
     Typed,
 }
 
-/// A field that names another object of the same namespace.
+/// Field that names another object of the same namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct ReferenceField {
     /// Path of the field.
     pub path: &'static str,
-    /// Kind of what it names.
+    /// Kind that it refers to.
     pub referent: Referent,
 }
 
@@ -35,7 +35,7 @@ const fn field(path: &'static str, referent: Referent) -> ReferenceField {
     ReferenceField { path, referent }
 }
 
-/// Fields of a pod spec, from the spec on.
+/// Reference fields of a pod spec.
 pub static POD_SPEC: [ReferenceField; 32] = [
     field("serviceAccountName", Referent::ServiceAccount),
     field("serviceAccount", Referent::ServiceAccount),
@@ -68,15 +68,15 @@ pub static POD_SPEC: [ReferenceField; 32] = [
     field("volumes[].storageos.secretRef.name", Referent::Secret),
     field("volumes[].ephemeral.volumeClaimTemplate.spec.dataSource", Referent::Typed),
     field("volumes[].ephemeral.volumeClaimTemplate.spec.dataSourceRef", Referent::Typed),
-    // As custom kinds, which take the volume source of a projection, write it.
+    // Custom kinds with a projected volume source write it so.
     field("volumes[].secret.name", Referent::Secret),
 ];
 
-/// Fields of a PersistentVolumeClaim, or of a template of one.
+/// Reference fields of a PersistentVolumeClaim, or of a template of one.
 pub static CLAIM: [ReferenceField; 2] =
     [field("spec.dataSource", Referent::Typed), field("spec.dataSourceRef", Referent::Typed)];
 
-/// Fields of an Ingress.
+/// Reference fields of an Ingress.
 pub static INGRESS: [ReferenceField; 5] = [
     field("spec.tls[].secretName", Referent::Secret),
     field("spec.defaultBackend.service.name", Referent::Service),
@@ -85,12 +85,12 @@ pub static INGRESS: [ReferenceField; 5] = [
     field("spec.rules[].http.paths[].backend.resource", Referent::Typed),
 ];
 
-/// Fields of a ServiceAccount.
+/// Reference fields of a ServiceAccount.
 pub static SERVICE_ACCOUNT: [ReferenceField; 2] =
     [field("imagePullSecrets[].name", Referent::Secret), field("secrets[].name", Referent::Secret)];
 
-/// Ends of the paths of fields that look like references and name nothing that goes to a physical cluster with the object,
-/// and why.
+/// Path endings of fields that look like references and name no object that follows to a physical cluster, with the
+/// reason.
 pub static NO_REFERENCES: [(&str, &str); 11] = [
     ("automountServiceAccountToken", "a switch"),
     ("fieldRef", "names a field of the Pod itself"),
@@ -106,29 +106,34 @@ pub static NO_REFERENCES: [(&str, &str); 11] = [
 ];
 
 impl ReferenceField {
-    /// Calls `visit` with kind and name of everything that the field of `object` names. A kind that has no place in the table
-    /// comes as the object spells it.
+    /// Calls `visit` with kind and name of every referenced object. A kind that is not in the table comes as the object
+    /// spells it.
     pub fn visit(&self, object: &Value, visit: &mut dyn FnMut(&str, &str)) {
-        walk(object, self.path, &mut |value| {
-            let (kind, name) = match self.referent {
-                Referent::ConfigMap => ("ConfigMap", value.as_str()),
-                Referent::Secret => ("Secret", value.as_str()),
-                Referent::ServiceAccount => ("ServiceAccount", value.as_str()),
-                Referent::Claim => ("PersistentVolumeClaim", value.as_str()),
-                Referent::Service => ("Service", value.as_str()),
-                Referent::Typed => match typed(value) {
-                    Some(named) => named,
-                    None => return,
-                },
-            };
-            if let Some(name) = name.filter(|name| !name.is_empty()) {
-                visit(kind, name);
-            }
-        });
+        visit_path(object, self.path, self.referent, visit);
     }
 }
 
-/// Kind and name of a typed reference to an object of the core group in the same namespace.
+/// Calls `visit` with kind and name of every object that the field at `path` names.
+pub(crate) fn visit_path(object: &Value, path: &str, referent: Referent, visit: &mut dyn FnMut(&str, &str)) {
+    walk(object, path, &mut |value| {
+        let (kind, name) = match referent {
+            Referent::ConfigMap => ("ConfigMap", value.as_str()),
+            Referent::Secret => ("Secret", value.as_str()),
+            Referent::ServiceAccount => ("ServiceAccount", value.as_str()),
+            Referent::Claim => ("PersistentVolumeClaim", value.as_str()),
+            Referent::Service => ("Service", value.as_str()),
+            Referent::Typed => match typed(value) {
+                Some(named) => named,
+                None => return,
+            },
+        };
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            visit(kind, name);
+        }
+    });
+}
+
+/// Returns kind and name of a typed reference to an object of the core group in the same namespace.
 fn typed(reference: &Value) -> Option<(&str, Option<&str>)> {
     let text = |key: &str| reference.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let is_core = text("apiGroup").is_none() && text("namespace").is_none();
@@ -143,8 +148,5 @@ fn walk(value: &Value, path: &str, found: &mut dyn FnMut(&Value)) {
         "" => found(child),
         rest => walk(child, rest, found),
     };
-    match is_list {
-        true => child.as_array().into_iter().flatten().for_each(next),
-        false => next(child),
-    }
+    if is_list { child.as_array().into_iter().flatten().for_each(next) } else { next(child) }
 }

@@ -1,43 +1,49 @@
-//! Time and randomness come in through these, so that the whole plane can run in a seeded simulation.
+//! Seam through which time and randomness come in, so that a simulation can seed them. `clippy.toml` refuses the
+//! sources themselves everywhere else.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the seam")]
 
-use std::sync::{Arc, Mutex};
+use std::{
+    ops::Add,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use rand::{RngCore as _, SeedableRng as _, rngs::StdRng};
 
 use crate::names::Uid;
 
-/// The wall clock. For waiting, tasks use the runtime's own time, which tests can pause.
+/// Wall clock. Tasks that wait use the runtime's time, which tests can pause.
 pub trait Clock: Send + Sync {
-    /// The present moment.
+    /// Returns the present moment.
     fn now(&self) -> Timestamp;
 }
 
-/// A source of random bytes.
+/// Source of random bytes.
 pub trait Entropy: Send + Sync {
     /// Fills `bytes` with random ones.
     fn fill(&self, bytes: &mut [u8]);
 }
 
-/// All nondeterminism that the pure parts need, as one argument.
+/// Clock and randomness, as one argument.
 #[derive(Clone)]
 pub struct Seams {
-    /// The wall clock.
+    /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Random bytes.
     pub entropy: Arc<dyn Entropy>,
 }
 
-/// Kubernetes' alphabet of generated names: no vowels, so that no words come out, and nothing that looks alike.
+/// Alphabet of Kubernetes' generated names: no vowels, so that it spells no words, and no letters that look alike.
 const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Seams {
-    /// The real clock and the operating system's randomness.
+    /// Returns the machine's clock and the operating system's randomness.
     pub fn system() -> Self {
         Self { clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy) }
     }
 
-    /// A clock that stands at `now` and bytes that follow from `seed`.
+    /// Returns a clock that stands at `now` and bytes that follow from `seed`.
     pub fn seeded(seed: u64, now: Timestamp) -> Self {
         Self {
             clock: Arc::new(FixedClock(now)),
@@ -45,12 +51,12 @@ impl Seams {
         }
     }
 
-    /// The present moment as `metadata.creationTimestamp` has it: RFC 3339, UTC, whole seconds.
+    /// Returns the present moment as `metadata.creationTimestamp` has it: RFC 3339, UTC, whole seconds.
     pub fn now_text(&self) -> String {
         seconds_text(self.clock.now())
     }
 
-    /// A new random uid (UUID version 4).
+    /// Returns a new random uid (UUID version 4).
     pub fn uid(&self) -> Uid {
         let mut b = [0; 16];
         self.entropy.fill(&mut b);
@@ -66,14 +72,14 @@ impl Seams {
         text.parse().expect("hex digits and dashes are a path segment")
     }
 
-    /// Whether what has a chance from 0, never, to 1, always, comes true.
+    /// Returns true with a probability of `chance`, from 0 to 1.
     pub fn comes_true(&self, chance: f64) -> bool {
         let mut bytes = [0; 4];
         self.entropy.fill(&mut bytes);
         f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0) < chance
     }
 
-    /// `n` random characters of the alphabet that `generateName` uses.
+    /// Returns `n` random characters of the alphabet that `generateName` uses.
     pub fn name_suffix(&self, n: usize) -> String {
         let mut bytes = vec![0; n];
         self.entropy.fill(&mut bytes);
@@ -81,12 +87,42 @@ impl Seams {
     }
 }
 
-/// `at` in RFC 3339, UTC, whole seconds.
+/// Moment of the machine's monotonic clock, for threads beside the runtime and for measuring work, neither of which the
+/// runtime's time covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MonotonicInstant(Instant);
+
+impl MonotonicInstant {
+    /// Returns the present moment.
+    pub fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Returns the time since this moment.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+}
+
+impl Add<Duration> for MonotonicInstant {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0 + time)
+    }
+}
+
+/// Formats `at` in RFC 3339, UTC, whole seconds.
 pub fn seconds_text(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `at` in RFC 3339, UTC, six decimals, as `MicroTime` has it.
+/// Formats `at` in RFC 3339, UTC, six decimals, as `MicroTime` has it.
 pub fn micros_text(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

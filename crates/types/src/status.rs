@@ -1,4 +1,4 @@
-//! `Status`: the answer that every failure leaves as (API conventions, "Response Status Kind").
+//! `Status`: the form of every failure (API conventions, "Response Status Kind").
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{group::GroupKind, group::GroupResource, quoted::go_quoted};
 
-/// Why a request failed, in one word that clients decide by.
+/// Reason of a failure, by which clients decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// 400.
@@ -39,9 +39,9 @@ pub enum Reason {
     TooManyRequests,
     /// 500.
     InternalError,
-    /// 500 of an error that kube-apiserver hands on as it came, without a word for it.
+    /// 500 for an error that kube-apiserver passes on without a reason.
     Unknown,
-    /// 500 because what is stored cannot be read.
+    /// 500 because a stored object cannot be read.
     StorageReadError,
     /// 500 that is worth a retry.
     ServerTimeout,
@@ -52,7 +52,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The HTTP status code that belongs to this reason.
+    /// Returns the HTTP status code of this reason.
     pub fn code(self) -> u16 {
         match self {
             Self::BadRequest => 400,
@@ -74,13 +74,13 @@ impl Reason {
     }
 }
 
-/// One of several things that are wrong.
+/// One of several causes of a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCause {
-    /// A machine-readable word, such as `FieldValueRequired`.
+    /// Machine-readable reason, such as `FieldValueRequired`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What is wrong, for people.
+    /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Path of the field, such as `spec.replicas`.
@@ -88,7 +88,7 @@ pub struct StatusCause {
     pub field: String,
 }
 
-/// What the failure is about.
+/// Subject of a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -104,7 +104,7 @@ pub struct StatusDetails {
     /// Uid of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// All that is wrong.
+    /// All causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
     /// Seconds after which a retry makes sense; also sent as `Retry-After`.
@@ -112,31 +112,38 @@ pub struct StatusDetails {
     pub retry_after_seconds: Option<u32>,
 }
 
-/// A failure as Kubernetes clients know it. Boxed inside, since it travels in `Result`s of hot paths.
+/// Failure in the form that Kubernetes clients know. It is boxed because results of hot paths carry it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status(Box<Inner>);
+pub struct Status(Box<StatusBody>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
+struct StatusBody {
     reason: Reason,
     message: String,
-    /// Some answers have details that say nothing, others have none.
+    /// Some statuses have empty details, others none.
     details: Option<StatusDetails>,
     continue_token: Option<String>,
-    /// Code and reason where they come from elsewhere.
+    /// Code and reason of a failure from elsewhere.
     foreign: Option<(u16, String)>,
-    /// Its message alone goes to the client, as a line of text.
+    /// True if only the message is sent, as a line of text.
     is_plain: bool,
 }
 
 impl Status {
-    /// A failure with a reason and a message.
+    /// Makes a failure with a reason and a message.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { reason, message, details: None, continue_token: None, foreign: None, is_plain: false }))
+        Self(Box::new(StatusBody {
+            reason,
+            message,
+            details: None,
+            continue_token: None,
+            foreign: None,
+            is_plain: false,
+        }))
     }
 
-    /// A failure that somebody else decided on, with a code and a reason of theirs; `reason` may be empty.
+    /// Makes a failure from elsewhere with its own code and reason; `reason` may be empty.
     pub fn foreign(code: u16, reason: &str, message: impl Into<String>, details: Option<StatusDetails>) -> Self {
         let known = serde_json::from_value(serde_json::Value::from(reason)).unwrap_or(Reason::Unknown);
         let mut status = Self::new(known, message);
@@ -145,24 +152,24 @@ impl Status {
         status
     }
 
-    /// A failure that kube-apiserver has no object of its own for: its details say nothing.
+    /// Makes a failure with empty details, as kube-apiserver does without an object.
     pub fn generic(reason: Reason, message: impl Into<String>) -> Self {
         let mut status = Self::new(reason, message);
         status.details_mut();
         status
     }
 
-    /// 400: the request itself is wrong.
+    /// Makes a 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// 401, with no hint why.
+    /// Makes a 401 without an explanation.
     pub fn unauthorized() -> Self {
         Self::new(Reason::Unauthorized, "Unauthorized")
     }
 
-    /// 403 on an object; `why` ends the sentence.
+    /// Makes a 403 for an object; `why` ends the sentence.
     pub fn forbidden(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
         let message = match name {
             "" => format!("{resource} is forbidden: {why}"),
@@ -171,41 +178,41 @@ impl Status {
         Self::new(Reason::Forbidden, message).about(resource, name)
     }
 
-    /// 404 of an object.
+    /// Makes a 404 for an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::new(Reason::NotFound, format!("{resource} {} not found", go_quoted(name))).about(resource, name)
     }
 
-    /// 404 of a path that no resource is behind.
+    /// Makes a 404 for a path without a resource.
     pub fn no_such_path() -> Self {
         Self::generic(Reason::NotFound, "the server could not find the requested resource")
     }
 
-    /// 404 of a path that no part of the API is behind: a line of text, as Go's `http.NotFound` writes it.
+    /// Makes a 404 for a path outside the API: a line of text, as Go's `http.NotFound` writes it.
     pub fn no_such_page() -> Self {
         let mut status = Self::new(Reason::NotFound, "404 page not found");
         status.0.is_plain = true;
         status
     }
 
-    /// 409 on create.
+    /// Makes a 409 for a create.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::new(Reason::AlreadyExists, format!("{resource} {} already exists", go_quoted(name))).about(resource, name)
     }
 
-    /// 409 on update; `why` ends the sentence.
+    /// Makes a 409 for an update; `why` ends the sentence.
     pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", go_quoted(name));
         Self::new(Reason::Conflict, message).about(resource, name)
     }
 
-    /// 409 on update because the stored object is newer than the one that was read.
+    /// Makes a 409 for an update of an object that has changed since it was read.
     pub fn modified(resource: &GroupResource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
-    /// 422: the causes become the message, in the order given; what is said twice is in the message once.
+    /// Makes a 422. The causes become the message in this order, without repetitions.
     pub fn invalid(kind: &GroupKind, name: &str, causes: Vec<StatusCause>) -> Self {
         let mut lines: Vec<String> = Vec::new();
         for line in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
@@ -228,34 +235,34 @@ impl Status {
         status
     }
 
-    /// 405.
+    /// Makes a 405.
     pub fn method_not_allowed(resource: &GroupResource, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {:?}", resource.to_string());
         Self::new(Reason::MethodNotAllowed, message).about(resource, "")
     }
 
-    /// 410: list again. Also the content of an ERROR event of a watch.
+    /// Makes a 410: list again. Also the content of an ERROR event of a watch.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)
     }
 
-    /// 500; the cause goes to the log only.
+    /// Makes a 500; the cause is only logged.
     pub fn internal(message: impl fmt::Display) -> Self {
         let cause = StatusCause { message: message.to_string(), ..StatusCause::default() };
         Self::new(Reason::InternalError, format!("Internal error occurred: {message}")).with_cause(cause)
     }
 
-    /// 413.
+    /// Makes a 413.
     pub fn too_large(message: impl fmt::Display) -> Self {
         Self::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
     }
 
-    /// 429: try again after `seconds`.
+    /// Makes a 429: retry after `seconds`.
     pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(Reason::TooManyRequests, message).retry_after(seconds)
     }
 
-    /// Names the resource and object that this is about.
+    /// Sets the resource and object in the details.
     #[must_use]
     pub fn about(mut self, resource: &GroupResource, name: &str) -> Self {
         let details = self.details_mut();
@@ -286,27 +293,27 @@ impl Status {
         self
     }
 
-    /// The one-word reason.
+    /// Returns the reason.
     pub fn reason(&self) -> Reason {
         self.0.reason
     }
 
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(&self) -> u16 {
         self.0.foreign.as_ref().map_or(self.0.reason.code(), |(code, _)| *code)
     }
 
-    /// The sentence for people.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Whether it goes to the client as a line of text instead of an object.
+    /// Returns true if it is sent as a line of text instead of an object.
     pub fn is_plain(&self) -> bool {
         self.0.is_plain
     }
 
-    /// What the failure is about.
+    /// Returns the details.
     pub fn details(&self) -> &StatusDetails {
         static NONE: std::sync::LazyLock<StatusDetails> = std::sync::LazyLock::new(StatusDetails::default);
         self.0.details.as_ref().unwrap_or(&NONE)
@@ -316,7 +323,7 @@ impl Status {
         self.0.details.get_or_insert_default()
     }
 
-    /// The object as it goes to the client.
+    /// Returns the object as it is sent.
     pub fn to_value(&self) -> serde_json::Value {
         let mut value = serde_json::json!({
             "kind": "Status",

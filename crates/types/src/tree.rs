@@ -1,5 +1,5 @@
-//! A stored object as a tree with as little of `metadata.managedFields` as its reader needs: they take a third of most
-//! objects, nest deeply, and are looked into by few.
+//! Decoding of stored objects with only the needed part of `metadata.managedFields`, which are a third of most objects,
+//! nest deeply, and are rarely read.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use serde_json::{Value, value::RawValue};
 
 use crate::object::Object;
 
-/// What a tree has of `metadata.managedFields`.
+/// Part of `metadata.managedFields` to decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedFields {
-    /// Nothing.
+    /// None of it.
     LeftOut,
-    /// All, but each `fieldsV1` is a string: its JSON.
+    /// All of it, but each `fieldsV1` as a string of JSON.
     AsText,
 }
 
 /// Reads an object.
 ///
 /// # Errors
-/// When the bytes are no JSON object with an object as its metadata.
+/// Fails if the bytes are not a JSON object with an object as its metadata.
 pub(crate) fn read(body: &[u8], managed: ManagedFields) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let value = Node { place: Place::Object, managed }.deserialize(&mut json)?;
+    let value = TreeVisitor { position: TreePosition::Object, managed }.deserialize(&mut json)?;
     json.end().map(|()| value)
 }
 
-/// Where in an object a value stands.
+/// Position of a value in an object.
 #[derive(Clone, Copy)]
-enum Place {
+enum TreePosition {
     Object,
     Metadata,
     Managers,
@@ -37,12 +37,12 @@ enum Place {
 }
 
 #[derive(Clone, Copy)]
-struct Node {
-    place: Place,
+struct TreeVisitor {
+    position: TreePosition,
     managed: ManagedFields,
 }
 
-impl<'de> DeserializeSeed<'de> for Node {
+impl<'de> DeserializeSeed<'de> for TreeVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
@@ -50,15 +50,15 @@ impl<'de> DeserializeSeed<'de> for Node {
     }
 }
 
-impl<'de> Visitor<'de> for Node {
+impl<'de> Visitor<'de> for TreeVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.place {
-            Place::Object => "an object",
-            Place::Metadata => "metadata",
-            Place::Managers => "a list of managers",
-            Place::Manager => "a manager",
+        f.write_str(match self.position {
+            TreePosition::Object => "an object",
+            TreePosition::Metadata => "metadata",
+            TreePosition::Managers => "a list of managers",
+            TreePosition::Manager => "a manager",
         })
     }
 
@@ -68,16 +68,16 @@ impl<'de> Visitor<'de> for Node {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Object::new();
-        let inner = |place| Self { place, ..self };
+        let inner = |position| Self { position, ..self };
         while let Some(key) = entries.next_key::<String>()? {
-            let value = match (self.place, key.as_str()) {
-                (Place::Object, "metadata") => entries.next_value_seed(inner(Place::Metadata))?,
-                (Place::Metadata, "managedFields") if self.managed == ManagedFields::LeftOut => {
+            let value = match (self.position, key.as_str()) {
+                (TreePosition::Object, "metadata") => entries.next_value_seed(inner(TreePosition::Metadata))?,
+                (TreePosition::Metadata, "managedFields") if self.managed == ManagedFields::LeftOut => {
                     entries.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                (Place::Metadata, "managedFields") => entries.next_value_seed(inner(Place::Managers))?,
-                (Place::Manager, "fieldsV1") => match entries.next_value::<&RawValue>()?.get() {
+                (TreePosition::Metadata, "managedFields") => entries.next_value_seed(inner(TreePosition::Managers))?,
+                (TreePosition::Manager, "fieldsV1") => match entries.next_value::<&RawValue>()?.get() {
                     "null" => Value::Null,
                     text => text.into(),
                 },
@@ -89,11 +89,11 @@ impl<'de> Visitor<'de> for Node {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
-        if !matches!(self.place, Place::Managers) {
+        if !matches!(self.position, TreePosition::Managers) {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &self));
         }
         let mut list = Vec::new();
-        while let Some(element) = elements.next_element_seed(Self { place: Place::Manager, ..self })? {
+        while let Some(element) = elements.next_element_seed(Self { position: TreePosition::Manager, ..self })? {
             list.push(element);
         }
         Ok(Value::Array(list))

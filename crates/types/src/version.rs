@@ -6,7 +6,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(NonZeroU64);
 
-/// Text that is no resourceVersion.
+/// Error for a text that is not a resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid resource version {text:?}")]
 pub struct InvalidResourceVersion {
@@ -14,7 +14,7 @@ pub struct InvalidResourceVersion {
 }
 
 impl ResourceVersion {
-    /// The first revision that a store can hand out.
+    /// First revision of a store.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
     /// `None` for zero, which is no place in the order.
@@ -22,12 +22,12 @@ impl ResourceVersion {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The number itself.
+    /// Returns the number.
     pub fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// The revision `n` places later. Saturates, which 2^64 writes do not reach.
+    /// Returns the revision `n` places later. Saturates, which 2^64 writes do not reach.
     #[must_use]
     pub fn plus(self, n: u64) -> Self {
         Self(self.0.saturating_add(n))
@@ -53,13 +53,13 @@ impl FromStr for ResourceVersion {
 /// `resourceVersion` and `resourceVersionMatch` of a read, combined once into what they mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAt {
-    /// The most recent state at the time of the request.
+    /// Most recent state at the time of the request.
     Latest,
     /// Any state, however old (`resourceVersion=0`).
     AnyCached,
-    /// A state not older than this.
+    /// State that is not older than this.
     NotOlderThan(ResourceVersion),
-    /// The state right after this write, or an error when it is compacted.
+    /// State right after this write, or an error if it is compacted.
     Exactly(ResourceVersion),
 }
 

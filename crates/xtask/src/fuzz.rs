@@ -1,21 +1,21 @@
-//! `cargo xtask fuzz`: sends the API server what nobody would write by hand, target by target.
+//! `cargo xtask fuzz`: sends the API server generated inputs, target by target.
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::harness::cargo::cargo;
+use harness::cargo::cargo;
 
 /// Options of the chore.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What reads the inputs: json, yaml, protobuf, json-patch, merge-patch, strategic-patch, apply, selectors, tokens or
-    /// paths. May be given more than once; all of them when it is not given.
+    /// Targets to fuzz: json, yaml, protobuf, json-patch, merge-patch, strategic-patch, apply, selectors, tokens or
+    /// paths. May be repeated; all targets by default.
     #[arg(long)]
     target: Vec<String>,
-    /// How long for each target.
+    /// Seconds for each target.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// Where the inputs come from: the same seed gives the same ones.
+    /// Seed of the inputs: the same seed makes the same inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -1,12 +1,8 @@
-//! Chores of the repository: end-to-end tests, benchmarks and the tools they need. `cargo xtask --help` lists them.
+//! Developer tasks of the repository: end-to-end tests, benchmarks, and the tools they need. `cargo xtask --help` lists
+//! them.
 
-mod bench;
-mod client;
+mod docs;
 mod fuzz;
-mod harness;
-mod report;
-mod suites;
-mod torture;
 
 use std::process::ExitCode;
 
@@ -15,7 +11,7 @@ use clap::{Parser, Subcommand};
 
 use harness::workdir::{self, WorkDir};
 use harness::{cluster, process, tools::Tools};
-use suites::oracle::{self, record};
+use oracle::record;
 
 /// Chores of the Portolan repository.
 #[derive(Parser)]
@@ -35,16 +31,18 @@ enum Chore {
     Record(record::Options),
     /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
     Bench(bench::Options),
-    /// Send the API server inputs that nobody would write by hand, and keep those that do harm.
+    /// Send the API server generated inputs, and keep those that do harm.
     Fuzz(fuzz::Options),
     /// Kill, pause and starve real servers while clients write, and check what all of them saw.
     Torture(torture::Options),
-    /// Build kube-apiserver, kubectl, etcd, kwok and the clients that a run of the suites needs into the cache, and print their
-    /// folders. Takes the options of `e2e`.
+    /// Build kube-apiserver, kubectl, etcd, kwok and the clients that a run of the suites needs into the cache, and
+    /// print their folders. Takes the options of `e2e`.
     Tools(suites::Options),
+    /// Make the documentation site with mdBook, which this command installs.
+    Docs(docs::Options),
     /// Start physical clusters, print their kubeconfigs and keep them until Ctrl-C.
     Up {
-        /// How many to start.
+        /// Number of clusters.
         #[arg(long, default_value_t = 1)]
         clusters: usize,
     },
@@ -75,6 +73,7 @@ fn run(chore: Chore) -> Result<bool> {
             suites::prepare(&options)?.iter().for_each(|folder| println!("{}", folder.display()));
             Ok(true)
         }
+        Chore::Docs(options) => docs::run(&options).map(|()| true),
         Chore::Up { clusters } => match up(clusters)? {},
     }
 }

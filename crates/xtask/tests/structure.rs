@@ -4,34 +4,104 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 use serde_json::Value;
 
-/// Which of our crates each of our crates may use, tests included. `docs/ARCHITECTURE.md` draws it.
-const ALLOWED: [(&str, &[&str]); 13] = [
+/// Crates of the workspace that each crate may use, tests included. `docs/ARCHITECTURE.md` draws it.
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("portolan-types", &[]),
-    ("portolan-machinery", &["portolan-cel", "portolan-types"]),
-    ("portolan-cel", &["portolan-types"]),
+    ("portolan-gocompat", &["portolan-types"]),
+    ("portolan-cel", &["portolan-gocompat", "portolan-types"]),
+    ("portolan-kinds", &["portolan-cel", "portolan-gocompat", "portolan-types"]),
+    ("portolan-codec", &["portolan-gocompat", "portolan-kinds", "portolan-types"]),
+    ("portolan-merge", &["portolan-codec", "portolan-gocompat", "portolan-kinds", "portolan-types"]),
+    (
+        "portolan-validation",
+        &["portolan-cel", "portolan-codec", "portolan-gocompat", "portolan-kinds", "portolan-types"],
+    ),
+    (
+        "portolan-strategy",
+        &[
+            "portolan-cel",
+            "portolan-codec",
+            "portolan-gocompat",
+            "portolan-kinds",
+            "portolan-merge",
+            "portolan-types",
+            "portolan-validation",
+        ],
+    ),
     ("portolan-store", &["portolan-types"]),
-    ("portolan-placement", &["portolan-types"]),
+    ("portolan-placement", &["portolan-cel", "portolan-types"]),
     ("portolan-syncer", &["portolan-types"]),
     ("portolan-tunnel", &["portolan-types"]),
-    ("portolan-controllers", &["portolan-machinery", "portolan-store", "portolan-types"]),
-    ("portolan-apiserver", &["portolan-cel", "portolan-machinery", "portolan-store", "portolan-types"]),
+    (
+        "portolan-controllers",
+        &[
+            "portolan-kinds",
+            "portolan-merge",
+            "portolan-store",
+            "portolan-strategy",
+            "portolan-types",
+            "portolan-validation",
+        ],
+    ),
+    (
+        "portolan-apiserver",
+        &[
+            "portolan-cel",
+            "portolan-codec",
+            "portolan-gocompat",
+            "portolan-kinds",
+            "portolan-merge",
+            "portolan-store",
+            "portolan-strategy",
+            "portolan-types",
+            "portolan-validation",
+        ],
+    ),
     ("portolan-scheduler", &["portolan-placement", "portolan-store", "portolan-types"]),
     (
         "portolan-simulator",
-        &["portolan-apiserver", "portolan-controllers", "portolan-machinery", "portolan-store", "portolan-types"],
+        &[
+            "portolan-apiserver",
+            "portolan-controllers",
+            "portolan-kinds",
+            "portolan-store",
+            "portolan-strategy",
+            "portolan-types",
+        ],
     ),
+    (
+        "portolan-control-plane",
+        &[
+            "portolan-apiserver",
+            "portolan-controllers",
+            "portolan-kinds",
+            "portolan-scheduler",
+            "portolan-simulator",
+            "portolan-store",
+            "portolan-strategy",
+            "portolan-syncer",
+            "portolan-tunnel",
+            "portolan-types",
+        ],
+    ),
+    ("portolan-console", &[]),
     ("portolan", &["*"]),
-    ("xtask", &[]),
+    ("harness", &[]),
+    ("torture", &["harness"]),
+    ("bench", &["harness"]),
+    ("oracle", &["harness"]),
+    ("suites", &["harness", "oracle", "torture"]),
+    ("xtask", &["bench", "harness", "oracle", "suites", "torture"]),
 ];
 
-/// Which crates may name a library that shapes the code around it.
+/// Crates that may use a library which shapes the code around it.
 const CONFINED: [(&str, &[&str]); 6] = [
     ("sled", &["portolan-store"]),
     ("redb", &["portolan-store"]),
     ("axum", &["portolan-apiserver"]),
     ("tonic", &["portolan-tunnel", "portolan-store"]),
-    ("kube", &["portolan-syncer", "portolan"]),
-    ("k8s-openapi", &["portolan-syncer", "portolan"]),
+    ("kube", &["portolan-syncer", "portolan-control-plane", "portolan"]),
+    ("k8s-openapi", &["portolan-syncer", "portolan-control-plane"]),
 ];
 
 /// Packages that must not be in the lock file, and those that may be there once.
@@ -92,40 +162,5 @@ fn the_lock_file_has_one_of_each_and_none_of_the_banned() {
     }
     for name in SINGLE {
         assert!(count(name) <= 1, "{name} is there {} times", count(name));
-    }
-}
-
-/// Where the clock and randomness of the machine may be read: the seam itself, and what never decides anything.
-const CLOCKS: [&str; 4] = ["types/src/seams.rs", "store/src/metrics.rs", "portolan/src/cli/", "xtask/"];
-const NONDETERMINISM: [&str; 6] =
-    ["SystemTime::now", "Timestamp::now", "rand::rng", "thread_rng", "OsRng", "std::time::Instant"];
-
-#[test]
-fn time_and_randomness_come_in_through_the_seam() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders = vec![crates];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("the sources are there").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                check_clocks(&path);
-            }
-        }
-    }
-}
-
-fn check_clocks(path: &Path) {
-    let name = path.to_string_lossy().replace('\\', "/");
-    let is_test = name.contains("/tests") || name.contains("/benches/") || name.contains("/examples/");
-    if is_test || CLOCKS.iter().any(|allowed| name.contains(allowed)) {
-        return;
-    }
-    let text = std::fs::read_to_string(path).expect("sources are text");
-    // Tests inside a file come last.
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    for word in NONDETERMINISM {
-        assert!(!code.contains(word), "{name} uses {word}; take it from portolan_types::Seams");
     }
 }

@@ -1,310 +1,326 @@
-//! The order of steps.
+//! Admission chain: the order of its steps.
 
 use std::sync::Arc;
 
-use portolan_machinery::{custom, lifecycle};
+use portolan_kinds::custom;
 use portolan_store::Expect;
-use portolan_types::{ObjectKey, Status, object};
+use portolan_strategy::lifecycle;
+use portolan_types::{LogicalClusterId, ObjectKey, Status, apis, object};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    ApiServer,
-    metrics::Step,
-    objects::{Commit, CommitError},
+    commit::{CommitError, ObjectCommit},
+    metrics::AdmissionStepLabels,
 };
 
 use super::{
-    Admission, Operation, Request, aggregation, builtin, definitions, escalation, lookup, namespaces,
-    physical_clusters, policies, quota, room, services, webhooks, workspaces,
+    AdmissionContext, aggregation, builtin, definitions, escalation, lookup, namespaces,
+    pending_write::PendingWrite,
+    physical_clusters, policies,
+    quota::{self, QuotaContext},
+    reinvocation::MutatingRequest,
+    services, shared_apis, usage_limits, webhooks, workspaces,
 };
+use crate::hooks::{AdmissionPlugin, AdmissionRequest, Operation};
 
-/// Kubernetes' own steps come first, then the binary's.
-pub(crate) struct Chain {
-    steps: Vec<Arc<dyn Admission>>,
+/// Admission chain: Kubernetes' own plugins first, then those of the binary.
+pub(crate) struct AdmissionChain {
+    plugins: Vec<Arc<dyn AdmissionPlugin>>,
+    pub(crate) context: AdmissionContext,
 }
 
-impl Chain {
-    pub(crate) fn new(further: &[Arc<dyn Admission>]) -> Self {
-        Self { steps: further.to_vec() }
+impl AdmissionChain {
+    pub(crate) fn new(further: &[Arc<dyn AdmissionPlugin>], context: AdmissionContext) -> Self {
+        Self { plugins: further.to_vec(), context }
     }
 
-    /// What must hold of the place where `object` is made, and must still hold when it is committed.
-    pub(crate) async fn guard(
+    /// Returns the context of charges to quotas.
+    pub(crate) fn quotas(&self) -> &QuotaContext {
+        &self.context.quotas
+    }
+
+    /// Returns true if a logical cluster has webhooks that may be called.
+    ///
+    /// # Errors
+    /// Failure to read its configuration.
+    pub(crate) async fn calls_webhooks(&self, cluster: LogicalClusterId) -> Result<bool, Status> {
+        let configured = self.context.configuration.of(cluster).await?;
+        Ok(configured.is_some_and(|own| !own.mutating.is_empty() || !own.validating.is_empty()))
+    }
+
+    /// Returns the preconditions under which `object` is created; the commit checks them again.
+    pub(crate) async fn preconditions(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &Value,
     ) -> Result<Vec<(ObjectKey, Expect)>, Status> {
-        namespaces::guard(api, request, object).await
+        namespaces::preconditions(&self.context.storage, request, object).await
     }
 
     pub(crate) async fn mutate(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
         let started = Instant::now();
-        let outcome = self.mutated(api, request, object, old).await;
-        api.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
+        let outcome = self.run_mutating(request, object, old).await;
+        self.context.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
-    async fn mutated(
+    async fn run_mutating(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let (mut by_policies, mut by_webhooks) = (policies::Rounds::default(), webhooks::Rounds::default());
-        self.steps(api, request, object, old).await?;
+        let (mut by_policies, mut by_webhooks) =
+            (policies::PolicyReinvocation::default(), webhooks::WebhookReinvocation::default());
+        self.plugins(request, object, old).await?;
         if request.subresource != "binding" {
-            changed_by_policies(api, request, object, old, &mut by_policies).await?;
-            changed_by_webhooks(api, request, Some(object), old, &mut by_webhooks).await?;
+            self.mutate_by_policies(request, object, old, &mut by_policies).await?;
+            self.mutate_by_webhooks(request, Some(object), old, &mut by_webhooks).await?;
         }
-        if by_policies.changed() || by_webhooks.changed() {
-            self.steps(api, request, object, old).await?;
-            by_policies.begin_second(object);
-            changed_by_policies(api, request, object, old, &mut by_policies).await?;
-            by_webhooks.begin_second(object);
-            changed_by_webhooks(api, request, Some(object), old, &mut by_webhooks).await?;
+        if by_policies.is_changed() || by_webhooks.is_changed() {
+            self.plugins(request, object, old).await?;
+            by_policies.begin_second_round(object);
+            self.mutate_by_policies(request, object, old, &mut by_policies).await?;
+            by_webhooks.begin_second_round(object);
+            self.mutate_by_webhooks(request, Some(object), old, &mut by_webhooks).await?;
         }
         if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
-            workspaces::keep(object, old);
+            workspaces::restore_server_fields(object, old);
         }
         Ok(())
     }
 
-    async fn steps(
+    async fn plugins(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        builtin::mutate(api, request, object, old).await?;
-        for step in &self.steps {
-            step.mutate(request, object, old).await?;
+        builtin::mutate(&self.context, request, object, old).await?;
+        for plugin in &self.plugins {
+            plugin.mutate(request, object, old).await?;
         }
         Ok(())
     }
 
-    /// What a deletion must pass. Webhooks may not change what is deleted.
-    pub(crate) async fn admit_removal(
-        &self,
-        api: &ApiServer,
-        request: &Request<'_>,
-        old: &Value,
-    ) -> Result<(), Status> {
+    /// Admits a deletion. Webhooks cannot change the deleted object.
+    pub(crate) async fn admit_deletion(&self, request: &AdmissionRequest<'_>, old: &Value) -> Result<(), Status> {
         let started = Instant::now();
-        let outcome = changed_by_webhooks(api, request, None, Some(old), &mut webhooks::Rounds::default()).await;
-        api.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
+        let outcome =
+            self.mutate_by_webhooks(request, None, Some(old), &mut webhooks::WebhookReinvocation::default()).await;
+        self.context.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome?;
-        self.validate(api, request, None, Some(old)).await
+        self.validate(request, None, Some(old)).await
     }
 
-    /// What must pass that is never stored: reviews, evictions, bindings, and options of streams.
-    pub(crate) async fn admit_passing(
+    /// Admits an object that is never stored: a review, an eviction, a binding, or options of a stream.
+    pub(crate) async fn admit_unstored(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
     ) -> Result<(), Status> {
-        self.mutate_passing(api, request, object).await?;
-        self.validate_passing(api, request, object).await
+        self.mutate_unstored(request, object).await?;
+        self.validate_unstored(request, object).await
     }
 
-    /// The first half of `admit_passing`: for what is completed before it is validated.
-    pub(crate) async fn mutate_passing(
+    /// Runs the mutating half of `admit_unstored`, for objects that are completed before validation.
+    pub(crate) async fn mutate_unstored(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
     ) -> Result<(), Status> {
         let started = Instant::now();
         let admitted = async {
-            builtin::mutate_passing(api, request, object).await?;
-            changed_by_policies(api, request, object, None, &mut policies::Rounds::default()).await?;
-            changed_by_webhooks(api, request, Some(object), None, &mut webhooks::Rounds::default()).await
+            builtin::mutate_unstored(&self.context, request, object).await?;
+            self.mutate_by_policies(request, object, None, &mut policies::PolicyReinvocation::default()).await?;
+            self.mutate_by_webhooks(request, Some(object), None, &mut webhooks::WebhookReinvocation::default()).await
         };
         let outcome = admitted.await;
-        api.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
+        self.context.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
-    /// The second half of `admit_passing`.
-    pub(crate) async fn validate_passing(
-        &self,
-        api: &ApiServer,
-        request: &Request<'_>,
-        object: &Value,
-    ) -> Result<(), Status> {
+    /// Runs the validating half of `admit_unstored`.
+    pub(crate) async fn validate_unstored(&self, request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
         let started = Instant::now();
-        let outcome = by_configuration(api, request, Some(object), None).await;
-        api.metrics.admission.step("validate", request.operation.word(), outcome.is_err(), started.elapsed());
+        let outcome = self.validate_by_configuration(request, Some(object), None).await;
+        self.context.metrics.admission.step("validate", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
     pub(crate) async fn validate(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
+        if let Some(view) = request.view {
+            shared_apis::check_viewed_write(view, request, (object, old))?;
+        }
         let started = Instant::now();
-        let outcome = self.validated(api, request, object, old).await;
-        api.metrics.admission.step("validate", request.operation.word(), outcome.is_err(), started.elapsed());
+        let outcome = self.run_validating(request, object, old).await;
+        self.context.metrics.admission.step("validate", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
-    async fn validated(
+    async fn run_validating(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
         if let Some(object) = object {
-            builtin::validate(api, request, object, old).await?;
+            builtin::validate(&self.context, request, object, old).await?;
         }
-        for step in &self.steps {
-            step.validate(request, object, old).await?;
+        for plugin in &self.plugins {
+            plugin.validate(request, object, old).await?;
         }
         let is_workspace = *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces";
         if let (true, Some(object), Some(old)) = (is_workspace, object, old) {
-            workspaces::check_held(api, request, object, old)?;
+            workspaces::check_finalizer(&self.context.storage.directory, request, object, old)?;
         }
-        escalation::check(api, request, object, old).await?;
-        // What is bound has been admitted as the binding that it came as.
+        escalation::check(&self.context.rbac, request, object, old).await?;
+        // Binding and eviction requests have been admitted as the object that the client sent.
         match request.subresource {
             "binding" => Ok(()),
-            _ => by_configuration(api, request, object, old).await,
+            _ => self.validate_by_configuration(request, object, old).await,
         }
     }
 
-    /// Whether claims in the namespace of the request may have admin access to devices; it is looked at only where one asks for it.
+    /// Returns true if claims in the request's namespace may have admin access to devices. Read only if a claim asks
+    /// for it.
     pub(crate) async fn grants_admin_access(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
-        (old, new): (Option<&Value>, &Value),
+        request: &AdmissionRequest<'_>,
+        old: Option<&Value>,
+        new: &Value,
     ) -> Result<bool, Status> {
         let subresource = Some(request.subresource).filter(|name| !name.is_empty());
         if lifecycle::asks_for_admin_access(request.kind, subresource, old, new).is_none() {
             return Ok(true);
         }
-        let namespace = lookup::namespace(api, request.cluster.id, request.namespace).await?;
+        let namespace = lookup::namespace(&self.context.storage, request.cluster.id, request.namespace).await?;
         let label = namespace.as_ref().and_then(|namespace| object::label(namespace, lifecycle::ADMIN_ACCESS));
         Ok(label == Some("true"))
     }
 
-    /// Gives the object addresses and ports, and adds to the commit what reserves them. As upstream, this comes before validating
-    /// admission, which sees them.
+    /// Allocates addresses and ports of the object and adds their reservations to the commit. As in kube-apiserver,
+    /// validating admission runs later and sees them.
     pub(crate) async fn allocate(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
-        commit: &mut Commit,
+        commit: &mut ObjectCommit,
     ) -> Result<(), CommitError> {
-        match request.is("", "services") {
-            true => services::furnish(api, request, object, old, commit).await,
-            false => Ok(()),
+        if request.is("", "services") {
+            let mut write = PendingWrite { request, object, old, commit };
+            services::allocate(&self.context.storage, &mut write).await?;
         }
+        Ok(())
     }
 
-    /// Adds to the commit what must be written with the object, and to the object what follows from that.
-    pub(crate) async fn furnish(
+    /// Adds to the commit the writes that belong to the object, and completes the object accordingly.
+    pub(crate) async fn add_dependent_writes(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
-        commit: &mut Commit,
+        commit: &mut ObjectCommit,
     ) -> Result<(), CommitError> {
+        let AdmissionContext { storage, limits, workspaces, .. } = &self.context;
+        let write = &mut PendingWrite { request, object, old, commit };
         if request.is(custom::GROUP, custom::RESOURCE) {
-            definitions::furnish(api, request, object, old, commit).await?;
+            definitions::add_dependent_writes(limits, write).await?;
         }
         if request.is("", "resourcequotas") && request.operation == Operation::Create {
-            quota::check_count(api, request, object, commit).await?;
+            quota::check_count(limits, write).await?;
         }
         if request.is("rbac.authorization.k8s.io", "clusterroles") {
-            aggregation::furnish(api, request, object, commit).await?;
+            aggregation::add_dependent_writes(storage, write).await?;
         }
-        if room::is_configuration(request) {
-            room::check_configuration(api, request, object, old, commit).await?;
+        if usage_limits::is_configuration(request) {
+            usage_limits::check_configuration(limits, write).await?;
         }
         if request.is("portolan.dev", "physicalclusters") && old.is_none() {
-            physical_clusters::check_name(api, request, object, commit).await?;
+            physical_clusters::check_name(storage, write).await?;
         }
         if request.is("tenancy.kcp.io", "workspaces") {
-            match old {
-                None => workspaces::furnish(api, request, object, commit).await?,
-                Some(old) => workspaces::limit(api, request, (object, old), commit).await?,
-            }
+            workspaces::add_dependent_writes(workspaces, write).await?;
+        }
+        if request.is(apis::GROUP, apis::BINDINGS) && old.is_none() {
+            shared_apis::check_binding(workspaces, write).await?;
+        }
+        if request.is(apis::GROUP, apis::SCHEMAS) && old.is_none() {
+            shared_apis::check_schema(limits, write).await?;
         }
         Ok(())
     }
 
-    /// Adds to the commit what follows from the mark that the object is being deleted.
-    pub(crate) fn doom(&self, api: &ApiServer, request: &Request<'_>, object: &Value, commit: &mut Commit) {
+    /// Adds to the commit the writes that follow from the deletion mark of the object.
+    pub(crate) fn on_deletion_marked(&self, request: &AdmissionRequest<'_>, object: &Value, commit: &mut ObjectCommit) {
         if request.is("tenancy.kcp.io", "workspaces") {
-            workspaces::doom(api, object, commit);
+            workspaces::on_deletion_marked(&self.context.storage.directory, object, commit);
         }
     }
 
-    /// Adds to the commit what goes with the object.
-    pub(crate) async fn clear(
+    /// Adds to the commit the writes that remove what belongs to the object.
+    pub(crate) async fn add_cleanup_writes(
         &self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        request: &AdmissionRequest<'_>,
         old: &Value,
-        commit: &mut Commit,
+        commit: &mut ObjectCommit,
     ) -> Result<(), Status> {
         if *request.kind.gvk.group == *"" && *request.kind.resource == *"services" {
-            services::clear(api, request, old, commit).await?;
+            services::release_all(&self.context.storage, request, old, commit).await?;
         }
         Ok(())
     }
-}
 
-/// What the logical cluster has configured itself to be asked: its policies, then its webhooks.
-async fn by_configuration(
-    api: &ApiServer,
-    request: &Request<'_>,
-    object: Option<&Value>,
-    old: Option<&Value>,
-) -> Result<(), Status> {
-    let step = |name| Step { name, kind: "validate", operation: request.operation.word() };
-    let by_policies = policies::validate(api, request, object, old);
-    api.metrics.admission.controller(step("ValidatingAdmissionPolicy"), by_policies).await?;
-    let by_webhooks = webhooks::validate(api, request, object, old);
-    api.metrics.admission.controller(step("ValidatingAdmissionWebhook"), by_webhooks).await
-}
+    /// Runs the validating policies and webhooks that the logical cluster has configured.
+    async fn validate_by_configuration(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let step = |name| AdmissionStepLabels { name, kind: "validate", operation: request.operation.word() };
+        let (context, metrics) = (&self.context, &self.context.metrics.admission);
+        let by_policies = policies::validate(context, request, object, old);
+        metrics.controller(step("ValidatingAdmissionPolicy"), by_policies).await?;
+        let by_webhooks = webhooks::validate(context, request, object, old);
+        metrics.controller(step("ValidatingAdmissionWebhook"), by_webhooks).await
+    }
 
-async fn changed_by_policies(
-    api: &ApiServer,
-    request: &Request<'_>,
-    object: &mut Value,
-    old: Option<&Value>,
-    rounds: &mut policies::Rounds,
-) -> Result<(), Status> {
-    let step = Step { name: "MutatingAdmissionPolicy", kind: "admit", operation: request.operation.word() };
-    api.metrics.admission.controller(step, policies::mutate(api, request, object, old, rounds)).await
-}
+    async fn mutate_by_policies(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        reinvocation: &mut policies::PolicyReinvocation,
+    ) -> Result<(), Status> {
+        let operation = request.operation.word();
+        let step = AdmissionStepLabels { name: "MutatingAdmissionPolicy", kind: "admit", operation };
+        let asked = MutatingRequest { context: &self.context, request, old };
+        self.context.metrics.admission.controller(step, policies::mutate(asked, object, reinvocation)).await
+    }
 
-async fn changed_by_webhooks(
-    api: &ApiServer,
-    request: &Request<'_>,
-    object: Option<&mut Value>,
-    old: Option<&Value>,
-    rounds: &mut webhooks::Rounds,
-) -> Result<(), Status> {
-    let step = Step { name: "MutatingAdmissionWebhook", kind: "admit", operation: request.operation.word() };
-    api.metrics.admission.controller(step, webhooks::mutate(api, request, object, old, rounds)).await
+    async fn mutate_by_webhooks(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&mut Value>,
+        old: Option<&Value>,
+        reinvocation: &mut webhooks::WebhookReinvocation,
+    ) -> Result<(), Status> {
+        let operation = request.operation.word();
+        let step = AdmissionStepLabels { name: "MutatingAdmissionWebhook", kind: "admit", operation };
+        let asked = MutatingRequest { context: &self.context, request, old };
+        self.context.metrics.admission.controller(step, webhooks::mutate(asked, object, reinvocation)).await
+    }
 }

@@ -1,68 +1,67 @@
-//! The names of resources that a tenant defines. The store gives each resource that it sees a number, and has so many of them:
-//! a tenant, that is a workspace in root with all below it, may use up a part of them.
+//! Names of resources that a tenant defines. The store numbers each resource that it sees, and the numbers are
+//! limited: a tenant, which is a workspace in root with all below it, may use a part of them.
 //!
-//! A name is remembered as a record of its own beside the objects of the tenant's uppermost logical cluster, and goes with them.
-//! One that nobody in the tenant defines any more may be given up for another after a while, in which the store takes the number
-//! back.
+//! Each name is a record beside the objects of the tenant's top logical cluster, and is deleted with them. A name
+//! that no logical cluster of the tenant defines any longer can be replaced after a while, once the store has
+//! reclaimed its number.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use portolan_machinery::custom;
+use portolan_kinds::custom;
 use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Write};
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Status};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ObjectName, Record, Status};
 use serde_json::{Value, json};
 
 use crate::{
-    ApiServer,
     directory::LogicalCluster,
     errors::{damaged, status_for},
-    objects::Commit,
+    storage::StorageContext,
 };
 
-use super::Request;
+use super::{pending_write::PendingWrite, usage_limits::LimitContext};
 
-/// How long a name is kept at least.
+/// Minimum time for which a name is kept.
 const LEAST_KEPT: Duration = Duration::from_secs(3600);
-/// Definitions that are looked for, to find a name that can be given up.
+/// Limit of definitions that are read to find a replaceable name.
 const MAX_LOOKS: usize = 4096;
 
-/// Where the names are remembered; no kind is served under it.
+/// Returns the resource of these records; no kind is served under it.
 fn names() -> GroupResource {
     GroupResource::new("internal.portolan.dev", "definednames")
 }
 
-/// Remembers a name with the write of its definition; why it cannot be.
+/// Adds the write that records the name of a definition. Returns the reason for a refusal.
 ///
 /// # Errors
-/// When the store fails.
+/// Failure of the store.
 pub(super) async fn remember(
-    api: &ApiServer,
-    request: &Request<'_>,
-    name: &str,
-    commit: &mut Commit,
+    context: &LimitContext,
+    write: &mut PendingWrite<'_>,
+    name: ObjectName,
 ) -> Result<Option<String>, Status> {
-    let tenant = api.directory.tenant(request.cluster);
-    let key = ObjectKey { cluster: tenant, resource: names(), ..commit.key.clone() };
-    if api.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
+    let (storage, commit) = (&*context.storage, &mut *write.commit);
+    let tenant = storage.directory.tenant(write.request.cluster);
+    let key = ObjectKey { cluster: tenant, resource: names(), name, ..commit.key.clone() };
+    if storage.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
         return Ok(None);
     }
-    let (known, most) = (known(api, tenant).await?, api.config.limits.defined_names);
-    if known.len() >= most {
-        let Some(unused) = unused(api, tenant, &known).await? else {
+    let (recorded_names, most) = (recorded_names(storage, tenant).await?, context.limits.defined_names);
+    if recorded_names.len() >= most {
+        let Some(unused) = unused(storage, tenant, &recorded_names).await? else {
             return Ok(Some(format!("a workspace in root and all below it define at most {most} different resources")));
         };
         commit.companions.push(Write { key: unused.key.clone(), expect: Expect::At(unused.revision), record: None });
     }
-    let record = json!({"metadata": {"name": name, "creationTimestamp": api.seams.now_text()}});
+    let record = json!({"metadata": {"name": key.name.as_str(), "creationTimestamp": storage.seams.now_text()}});
     commit.companions.push(Write { key, expect: Expect::Absent, record: Some(Record::of(&record)) });
     Ok(None)
 }
 
-async fn known(api: &ApiServer, tenant: LogicalClusterId) -> Result<Vec<StoredObject>, Status> {
+async fn recorded_names(storage: &StorageContext, tenant: LogicalClusterId) -> Result<Vec<StoredObject>, Status> {
     let (mut request, mut found) = (RangeRequest::slices(RangeScope::Cluster(tenant, names())), Vec::new());
     loop {
-        let page = api.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+        let page = storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
         let next = request.next(&page);
         found.extend(page.objects);
         match next {
@@ -72,21 +71,21 @@ async fn known(api: &ApiServer, tenant: LogicalClusterId) -> Result<Vec<StoredOb
     }
 }
 
-/// A name that has been kept long enough and that no logical cluster of the tenant defines, if one is found with a bounded
-/// number of looks. Each time they begin elsewhere.
+/// Finds a name that is old enough and that no logical cluster of the tenant defines, with a bounded number of reads.
+/// Each search starts at another place.
 async fn unused<'a>(
-    api: &ApiServer,
+    storage: &StorageContext,
     tenant: LogicalClusterId,
-    known: &'a [StoredObject],
+    recorded_names: &'a [StoredObject],
 ) -> Result<Option<&'a StoredObject>, Status> {
     let clusters: Vec<Arc<LogicalCluster>> =
-        api.directory.all().into_iter().filter(|cluster| api.directory.tenant(cluster) == tenant).collect();
+        storage.directory.all().into_iter().filter(|cluster| storage.directory.tenant(cluster) == tenant).collect();
     let mut start = [0; 2];
-    api.seams.entropy.fill(&mut start);
+    storage.seams.entropy.fill(&mut start);
     let (start, looks) = (usize::from(u16::from_be_bytes(start)), (MAX_LOOKS / clusters.len().max(1)).max(1));
-    let now = api.seams.clock.now();
-    for stored in (0..known.len().min(looks)).map(|n| &known[(start + n) % known.len()]) {
-        if is_old(stored, now)? && !is_defined(api, &clusters, stored).await? {
+    let now = storage.seams.clock.now();
+    for stored in (0..recorded_names.len().min(looks)).map(|n| &recorded_names[(start + n) % recorded_names.len()]) {
+        if is_old(stored, now)? && !is_defined(storage, &clusters, stored).await? {
             return Ok(Some(stored));
         }
     }
@@ -100,11 +99,15 @@ fn is_old(stored: &StoredObject, now: Timestamp) -> Result<bool, Status> {
     Ok(since.is_none_or(|since| now.duration_since(since).unsigned_abs() >= LEAST_KEPT))
 }
 
-async fn is_defined(api: &ApiServer, clusters: &[Arc<LogicalCluster>], name: &StoredObject) -> Result<bool, Status> {
+async fn is_defined(
+    storage: &StorageContext,
+    clusters: &[Arc<LogicalCluster>],
+    name: &StoredObject,
+) -> Result<bool, Status> {
     let definitions = GroupResource::new(custom::GROUP, custom::RESOURCE);
     for cluster in clusters {
         let key = ObjectKey { cluster: cluster.id, resource: definitions.clone(), ..name.key.clone() };
-        if api.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
+        if storage.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
             return Ok(true);
         }
     }

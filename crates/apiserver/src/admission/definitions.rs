@@ -1,51 +1,44 @@
-//! How much logical clusters may define.
+//! Limits on CustomResourceDefinitions of a logical cluster.
 
-use portolan_machinery::custom;
+use portolan_kinds::custom;
 use portolan_store::RangeScope;
-use portolan_types::{GroupResource, Status, object};
-use serde_json::Value;
+use portolan_types::GroupResource;
 
-use crate::{
-    ApiServer,
-    config::Limits,
-    objects::{Commit, CommitError},
-};
+use crate::{commit::CommitError, limits::Limits};
 
 use super::{
-    Request, defined_names,
-    room::{self, Growth, Room},
+    defined_names,
+    pending_write::PendingWrite,
+    usage_limits::{self, LimitContext, SizeChange, UsageLimit},
 };
 
-/// Remembers the name of a new definition in the same transaction.
+/// Adds the record of the name of a new definition to its transaction.
 ///
 /// # Errors
-/// 403 when the logical cluster has too many definitions or too large ones, or its tenant had too many names.
-pub(super) async fn furnish(
-    api: &ApiServer,
-    request: &Request<'_>,
-    definition: &Value,
-    old: Option<&Value>,
-    commit: &mut Commit,
+/// 403 if the logical cluster has too many or too large definitions, or the tenant too many names.
+pub(super) async fn add_dependent_writes(
+    context: &LimitContext,
+    write: &mut PendingWrite<'_>,
 ) -> Result<(), CommitError> {
-    let growth = Growth::of(definition, old);
+    let growth = SizeChange::of(write.object, write.old);
     if !growth.is_any() {
         return Ok(());
     }
-    Room::Definitions.enter(api, api.directory.tenant(request.cluster), commit).await?;
-    let Limits { definitions: most, definition_bytes: room, .. } = api.config.limits;
-    // What this server knows may be older than what another one on the same store has written.
-    let all = RangeScope::Cluster(request.cluster.id, GroupResource::new(custom::GROUP, custom::RESOURCE));
-    let (defined, stored) = room::stored(api, all).await?;
-    let why = match old {
+    let cluster = write.request.cluster;
+    UsageLimit::Definitions.lock(context, context.storage.directory.tenant(cluster), write.commit).await?;
+    let Limits { definitions: most, definition_bytes: most_bytes, .. } = context.limits;
+    let all = RangeScope::Cluster(cluster.id, GroupResource::new(custom::GROUP, custom::RESOURCE));
+    let (defined, stored) = usage_limits::stored(&context.storage, all).await?;
+    let why = match write.old {
         None if defined >= most => Some(format!("a logical cluster has at most {most} definitions")),
-        _ if growth.exceeds(stored, room) => {
-            Some(format!("the definitions of a logical cluster have at most {room} bytes"))
+        _ if growth.exceeds(stored, most_bytes) => {
+            Some(format!("the definitions of a logical cluster have at most {most_bytes} bytes"))
         }
-        None => defined_names::remember(api, request, object::name(definition), commit).await?,
+        None => {
+            let name = write.commit.key.name.clone();
+            defined_names::remember(context, write, name).await?
+        }
         Some(_) => None,
     };
-    match why {
-        None => Ok(()),
-        Some(why) => Err(Status::forbidden(&request.kind.group_resource(), object::name(definition), why).into()),
-    }
+    why.map_or(Ok(()), |why| Err(write.forbidden(why).into()))
 }

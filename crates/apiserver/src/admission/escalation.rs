@@ -1,21 +1,25 @@
-//! Nobody grants what they do not hold: roles need every permission in them or `escalate`, bindings every permission of the
-//! role or `bind`. As upstream (`pkg/registry/rbac/*/policybased`) every change counts that is not made for collection.
+//! Protection against privilege escalation: writing a role needs each of its permissions or `escalate`, writing a
+//! binding each permission of the role or `bind`. As in kube-apiserver (`pkg/registry/rbac/*/policybased`), changes
+//! that only let the object be collected are exempt.
 
 use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
-use portolan_machinery::rbac::{MASTERS, PolicyRule, Roles as _, uncovered};
+use portolan_strategy::rbac::{MASTERS, PolicyRule, Roles as _, uncovered};
 use portolan_types::{GroupResource, Status, object};
 use serde_json::Value;
 
-use crate::{ApiServer, attributes::Attributes, authz::Authorizer as _};
+use crate::{
+    authz::{Authorizer as _, RbacAuthorizer},
+    routing::attributes::Attributes,
+};
 
-use super::{Operation, Request};
+use crate::hooks::{AdmissionRequest, Operation};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) async fn check(
-    api: &ApiServer,
-    request: &Request<'_>,
+    rbac: &RbacAuthorizer,
+    request: &AdmissionRequest<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
@@ -27,29 +31,34 @@ pub(super) async fn check(
         return Ok(());
     }
     match &*request.kind.resource {
-        "roles" | "clusterroles" => roles(api, request, object, old).await,
-        "rolebindings" | "clusterrolebindings" => bindings(api, request, object, old).await,
+        "roles" | "clusterroles" => roles(rbac, request, object, old).await,
+        "rolebindings" | "clusterrolebindings" => bindings(rbac, request, object, old).await,
         _ => Ok(()),
     }
 }
 
-async fn roles(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+async fn roles(
+    rbac: &RbacAuthorizer,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     if old.is_some_and(|old| lets_go_only(old, object)) {
         return Ok(());
     }
-    // By the name in the URL: who may escalate one role may not make it anew.
-    if may(api, request, "escalate", &request.kind.resource, request.url_name).await? {
+    // By the name in the URL: the right to escalate one role is no right to create it anew.
+    if allows(rbac, request, right(request, "escalate", &request.kind.resource, request.url_name)).await? {
         return Ok(());
     }
-    held(api, request, object, &PolicyRule::of(object)).await?;
+    check_held_rules(rbac, request, object, &PolicyRule::of(object)).await?;
     if is_aggregated(object) || old.is_some_and(is_aggregated) {
-        return held_all(api, request, object).await;
+        return held_all(rbac, request, object).await;
     }
     Ok(())
 }
 
-/// Whether nothing is changed but what collection needs for the object to go in the end. Labels count, too: by its labels a
-/// role becomes part of others.
+/// Returns true if only finalizers and the like change, so that the object can be collected. Labels count as a
+/// change, since they can aggregate a role into others.
 fn lets_go_only(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();
@@ -65,14 +74,14 @@ fn is_aggregated(role: &Value) -> bool {
     selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// An aggregated role can come to hold anything.
-async fn held_all(api: &ApiServer, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+/// Checks an aggregated role, which may come to hold any permission.
+async fn held_all(rbac: &RbacAuthorizer, request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
     let all = || vec!["*".to_owned()];
     let wanted = [
         PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() },
         PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() },
     ];
-    let own = api.rbac.rules(request.cluster.id, request.user, request.namespace).await?;
+    let own = rbac.rules(request.cluster.id, request.user, request.namespace).await?;
     if uncovered(&wanted, &own).is_empty() {
         return Ok(());
     }
@@ -80,39 +89,53 @@ async fn held_all(api: &ApiServer, request: &Request<'_>, object: &Value) -> Res
     Err(Status::forbidden(&request.kind.group_resource(), object::name(object), why))
 }
 
-async fn bindings(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+async fn bindings(
+    rbac: &RbacAuthorizer,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     if old.is_some_and(|old| lets_go_only(old, object)) {
         return Ok(());
     }
     let text = |key: &str| object.pointer(&format!("/roleRef/{key}")).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("kind"), text("name"));
     let resource = if kind == "ClusterRole" { "clusterroles" } else { "roles" };
-    if may(api, request, "bind", resource, name).await? {
+    if allows(rbac, request, right(request, "bind", resource, name)).await? {
         return Ok(());
     }
-    let known = api.rbac.roles(request.cluster.id).await?;
+    let known = rbac.roles(request.cluster.id).await?;
     let rules = match kind {
         "ClusterRole" => known.cluster_role_rules(name),
         _ => known.role_rules(request.namespace, name),
     };
     let rules = rules.ok_or_else(|| Status::not_found(&GroupResource::new(GROUP, resource), name))?;
-    held(api, request, object, rules).await
+    check_held_rules(rbac, request, object, rules).await
 }
 
-async fn may(api: &ApiServer, request: &Request<'_>, verb: &str, resource: &str, name: &str) -> Result<bool, Status> {
-    let asked = Attributes {
+/// Returns the attributes of a right on roles in the namespace of the request.
+fn right(request: &AdmissionRequest<'_>, verb: &str, resource: &str, name: &str) -> Attributes {
+    Attributes {
         verb: verb.into(),
         group: GROUP.into(),
         resource: resource.into(),
         name: name.into(),
         namespace: request.namespace.into(),
         ..Attributes::default()
-    };
-    Ok(api.rbac.authorize(request.cluster.id, request.user, &asked).await?.is_allowed())
+    }
 }
 
-async fn held(api: &ApiServer, request: &Request<'_>, object: &Value, wanted: &[PolicyRule]) -> Result<(), Status> {
-    let own = api.rbac.rules(request.cluster.id, request.user, request.namespace).await?;
+async fn allows(rbac: &RbacAuthorizer, request: &AdmissionRequest<'_>, right: Attributes) -> Result<bool, Status> {
+    Ok(rbac.authorize(request.cluster.id, request.user, &right).await?.is_allowed())
+}
+
+async fn check_held_rules(
+    rbac: &RbacAuthorizer,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+    wanted: &[PolicyRule],
+) -> Result<(), Status> {
+    let own = rbac.rules(request.cluster.id, request.user, request.namespace).await?;
     let missing = uncovered(wanted, &own);
     if missing.is_empty() {
         return Ok(());
@@ -122,16 +145,16 @@ async fn held(api: &ApiServer, request: &Request<'_>, object: &Value, wanted: &[
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         request.user.name,
         quoted(&request.user.groups),
-        told(&lines)
+        rules_text(&lines)
     );
     Err(Status::forbidden(&request.kind.group_resource(), object::name(object), why))
 }
 
-/// So many bytes of missing rules are told at most. Upstream tells all of them, but a role of a kilobyte can name 100,000 pairs
-/// of groups and resources.
+/// Size limit of the missing rules in a message, in bytes. kube-apiserver lists all of them, but a role of a kilobyte
+/// can name 100,000 pairs of groups and resources.
 const MAX_TOLD: usize = 1 << 20;
 
-fn told(rules: &BTreeSet<String>) -> String {
+fn rules_text(rules: &BTreeSet<String>) -> String {
     let mut text = String::new();
     for (index, rule) in rules.iter().enumerate() {
         if index > 0 {
@@ -145,7 +168,7 @@ fn told(rules: &BTreeSet<String>) -> String {
     text
 }
 
-/// Rules about one and the same resource become one rule of all their verbs (upstream's `CompactRules`).
+/// Merges rules about the same resource into one rule with all their verbs (kube-apiserver's `CompactRules`).
 fn compacted(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut all: Vec<PolicyRule> = Vec::new();
     let mut places: HashMap<[Option<&str>; 3], usize> = HashMap::new();
@@ -165,7 +188,7 @@ fn compacted(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     all
 }
 
-/// The one group, resource and name, if any, that a rule is about; nothing where it is about more.
+/// Returns the single group, resource and name of a rule; `None` if it has more.
 fn simple(rule: &PolicyRule) -> Option<[Option<&str>; 3]> {
     let one = |list: &[String]| list.len() == 1;
     let is_simple = one(&rule.api_groups)
@@ -189,7 +212,7 @@ fn describe(rule: &PolicyRule) -> String {
     format!("{{{}}}", shown.join(", "))
 }
 
-/// A list as Go's `%q` shows it.
+/// Formats a list as Go's `%q`.
 fn quoted(list: &[String]) -> String {
     let all: Vec<String> = list.iter().map(|text| format!("{text:?}")).collect();
     format!("[{}]", all.join(" "))
@@ -202,9 +225,9 @@ mod tests {
     #[test]
     fn the_text_of_missing_rules_is_bounded() {
         let rules = |count: usize| (0..count).map(|n| format!("{n:0>100}")).collect::<BTreeSet<_>>();
-        assert_eq!(told(&rules(2)), format!("{:0>100}\n{:0>100}", 0, 1));
-        assert_eq!(told(&rules(10_000)).lines().count(), 10_000);
-        let many = told(&rules(20_000));
+        assert_eq!(rules_text(&rules(2)), format!("{:0>100}\n{:0>100}", 0, 1));
+        assert_eq!(rules_text(&rules(10_000)).lines().count(), 10_000);
+        let many = rules_text(&rules(20_000));
         assert!(
             many.len() < MAX_TOLD + 200 && many.ends_with("\nand 9619 more"),
             "{} bytes: {:?}",
@@ -214,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_about_one_resource_are_told_as_one() {
+    fn rules_about_one_resource_are_merged() {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
         let rule = |verb: &str, resource: &str| PolicyRule {
             verbs: list(&[verb]),
@@ -224,9 +247,9 @@ mod tests {
         };
         let path = PolicyRule { verbs: list(&["get"]), non_resource_urls: list(&["/x"]), ..PolicyRule::default() };
         let all = [rule("get", "pods"), rule("get", "secrets"), path.clone(), rule("list", "pods"), path];
-        let told: Vec<String> = compacted(&all).iter().map(describe).collect();
+        let rules_text: Vec<String> = compacted(&all).iter().map(describe).collect();
         assert_eq!(
-            told,
+            rules_text,
             [
                 r#"{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}"#,
                 r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#,

@@ -1,93 +1,97 @@
-//! Other objects that a decision depends on, as they are stored now.
+//! Reads of other objects that an admission decision depends on.
 
-use portolan_store::{Damaged, RangeRequest, RangeScope, StoredObject};
+use portolan_store::{DamagedObject, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Status};
 use serde_json::Value;
 
 use crate::{
-    ApiServer,
     errors::{damaged, status_for},
+    hooks::AdmissionRequest,
+    storage::StorageContext,
 };
 
-async fn get(api: &ApiServer, key: &ObjectKey) -> Result<Option<Value>, Status> {
-    let stored = api.store.get(key).await.map_err(|e| status_for(&e))?;
+async fn get(storage: &StorageContext, key: &ObjectKey) -> Result<Option<Value>, Status> {
+    let stored = storage.store.get(key).await.map_err(|e| status_for(&e))?;
     stored.as_ref().map(tree).transpose()
 }
 
-/// A stored object as a tree.
+/// Decodes a stored object.
 pub(super) fn tree(stored: &StoredObject) -> Result<Value, Status> {
     stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))
 }
 
-/// An object without namespace; `None` also for what is no name.
+/// Reads a cluster-scoped object; `None` also for an invalid name.
 pub(super) async fn cluster_scoped(
-    api: &ApiServer,
+    storage: &StorageContext,
     cluster: LogicalClusterId,
-    (group, resource): (&str, &str),
+    resource: GroupResource,
     name: &str,
 ) -> Result<Option<Value>, Status> {
     let Ok(name) = name.parse() else { return Ok(None) };
-    get(api, &ObjectKey::cluster_scoped(cluster, GroupResource::new(group, resource), name)).await
+    get(storage, &ObjectKey::cluster_scoped(cluster, resource, name)).await
 }
 
-/// A namespace.
-pub(super) async fn namespace(api: &ApiServer, cluster: LogicalClusterId, name: &str) -> Result<Option<Value>, Status> {
-    cluster_scoped(api, cluster, ("", "namespaces"), name).await
-}
-
-/// An object in a namespace; `None` also for what is no name.
-pub(super) async fn namespaced(
-    api: &ApiServer,
+/// Reads a namespace.
+pub(super) async fn namespace(
+    storage: &StorageContext,
     cluster: LogicalClusterId,
-    (group, resource): (&str, &str),
-    namespace: &str,
     name: &str,
 ) -> Result<Option<Value>, Status> {
-    let (Ok(namespace), Ok(name)) = (namespace.parse(), name.parse()) else { return Ok(None) };
-    get(api, &ObjectKey::namespaced(cluster, GroupResource::new(group, resource), namespace, name)).await
+    cluster_scoped(storage, cluster, GroupResource::new("", "namespaces"), name).await
 }
 
-/// The objects of a resource in a namespace, by name, with keys and revisions.
+/// Reads an object in the namespace of a request; `None` also for an invalid name.
+pub(super) async fn namespaced(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    resource: GroupResource,
+    name: &str,
+) -> Result<Option<Value>, Status> {
+    let (Ok(namespace), Ok(name)) = (request.namespace.parse(), name.parse()) else { return Ok(None) };
+    get(storage, &ObjectKey::namespaced(request.cluster.id, resource, namespace, name)).await
+}
+
+/// Reads the objects of a resource in a namespace, ordered by name, with keys and revisions.
 pub(super) async fn stored_in_namespace(
-    api: &ApiServer,
+    storage: &StorageContext,
     cluster: LogicalClusterId,
-    (group, resource): (&str, &str),
+    resource: GroupResource,
     namespace: &str,
 ) -> Result<Vec<StoredObject>, Status> {
     let Ok(namespace) = namespace.parse() else { return Ok(Vec::new()) };
-    range(api, RangeScope::Namespace(cluster, GroupResource::new(group, resource), namespace)).await
+    range(storage, RangeScope::Namespace(cluster, resource, namespace)).await
 }
 
-/// Those objects of a resource in a logical cluster that are wanted. No others are held.
+/// Reads the objects of a resource in a logical cluster that `wanted` accepts, and holds no others.
 pub(super) async fn in_cluster(
-    api: &ApiServer,
+    storage: &StorageContext,
     cluster: LogicalClusterId,
-    (group, resource): (&str, &str),
+    resource: GroupResource,
     is_wanted: impl Fn(&Value) -> bool + Send,
 ) -> Result<Vec<Value>, Status> {
-    let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
-    Ok(in_slices(api, RangeRequest::slices(scope), is_wanted).await?.0)
+    let scope = RangeScope::Cluster(cluster, resource);
+    Ok(in_slices(storage, RangeRequest::slices(scope), is_wanted).await?.0)
 }
 
-/// All objects of a resource in a logical cluster, beside what is damaged.
+/// Reads all objects of a resource in a logical cluster, and reports damaged ones.
 pub(super) async fn readable_in_cluster(
-    api: &ApiServer,
+    storage: &StorageContext,
     cluster: LogicalClusterId,
-    (group, resource): (&str, &str),
-) -> Result<(Vec<Value>, Vec<Damaged>), Status> {
-    let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
-    in_slices(api, RangeRequest::slices(scope).past_damage(), |_| true).await
+    resource: GroupResource,
+) -> Result<(Vec<Value>, Vec<DamagedObject>), Status> {
+    let scope = RangeScope::Cluster(cluster, resource);
+    in_slices(storage, RangeRequest::slices(scope).skip_damaged(), |_| true).await
 }
 
-/// What a request and those that go on from it find: of the records one slice is held.
+/// Reads a range slice by slice, so that one slice of records is held at a time.
 async fn in_slices(
-    api: &ApiServer,
+    storage: &StorageContext,
     first: RangeRequest,
     is_wanted: impl Fn(&Value) -> bool + Send,
-) -> Result<(Vec<Value>, Vec<Damaged>), Status> {
+) -> Result<(Vec<Value>, Vec<DamagedObject>), Status> {
     let (mut next, mut all, mut damaged) = (Some(first), Vec::new(), Vec::new());
     while let Some(slice) = next {
-        let page = api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+        let page = storage.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
         next = slice.next(&page);
         for stored in &page.objects {
             all.extend(Some(tree(stored)?).filter(&is_wanted));
@@ -97,6 +101,6 @@ async fn in_slices(
     Ok((all, damaged))
 }
 
-async fn range(api: &ApiServer, scope: RangeScope) -> Result<Vec<StoredObject>, Status> {
-    Ok(api.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?.objects)
+async fn range(storage: &StorageContext, scope: RangeScope) -> Result<Vec<StoredObject>, Status> {
+    Ok(storage.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?.objects)
 }

@@ -1,19 +1,20 @@
-//! Objects are made in namespaces that are there and not on their way out.
+//! NamespaceLifecycle: objects are created only in namespaces that exist and are not terminating.
 
 use portolan_store::Expect;
 use portolan_types::{GroupResource, ObjectKey, Reason, Status, StatusCause};
 use serde_json::Value;
 
-use crate::{ApiServer, directory::Phase, errors::status_for};
+use crate::{directory::ClusterPhase, errors::status_for, storage::StorageContext};
 
-use super::{Request, forbidden};
+use super::forbidden;
+use crate::hooks::AdmissionRequest;
 
-pub(super) async fn guard(
-    api: &ApiServer,
-    request: &Request<'_>,
+pub(super) async fn preconditions(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
     object: &Value,
 ) -> Result<Vec<(ObjectKey, Expect)>, Status> {
-    if request.cluster.phase == Phase::Deleting && !request.kind.namespaced {
+    if request.cluster.phase == ClusterPhase::Deleting && !request.kind.namespaced {
         let why = "the logical cluster is being deleted";
         return Err(Status::forbidden(&request.kind.group_resource(), "", why));
     }
@@ -24,16 +25,16 @@ pub(super) async fn guard(
     let name =
         request.namespace.parse().map_err(|e: portolan_types::InvalidName| Status::bad_request(e.to_string()))?;
     let key = ObjectKey::cluster_scoped(request.cluster.id, namespaces.clone(), name);
-    let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
+    let stored = storage.store.get(&key).await.map_err(|e| status_for(&e))?;
     let Some(stored) = stored else { return Err(Status::not_found(&namespaces, request.namespace)) };
     if stored.record.header.is_deleting {
         return Err(terminating(request, object));
     }
-    // Its deletion cannot come in between, nor another of its name; whatever else is written of it can.
+    // Holds until the namespace is deleted or recreated; other writes of it do not matter.
     Ok(vec![(key, Expect::Lives { created: stored.created, written: stored.revision })])
 }
 
-fn terminating(request: &Request<'_>, object: &Value) -> Status {
+fn terminating(request: &AdmissionRequest<'_>, object: &Value) -> Status {
     let namespace = request.namespace;
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let cause = StatusCause {

@@ -1,44 +1,38 @@
-//! Reading again what webhooks and policies have made of an object.
+//! Decoding of objects that webhooks and policies have changed.
 
 use std::borrow::Cow;
 
-use portolan_machinery::{
-    decode::{self, FieldValidation},
-    defaults,
-    kinds::Kind,
-};
+use portolan_codec::decode::{self, FieldValidation};
+use portolan_kinds::Kind;
+use portolan_strategy::defaults;
 use portolan_types::{GroupVersionKind, Reason, Status, json_patch::json_len};
 use serde_json::Value;
 
-use super::{
-    Request,
-    matching::{Invocation, changed_as},
-    review,
-};
-use crate::ApiServer;
+use super::{matching::changed_as, review::RequestView};
+use crate::{conversion::KindPair, hooks::AdmissionRequest};
 
-/// Most bytes of an object that webhooks and policies have changed. Each may add as much as one patch; all of them together could
-/// add thousands of times that.
+/// Size limit of an object changed by webhooks and policies, in bytes. Each may add a patch; together they could add
+/// thousands.
 const MAX_CHANGED_BYTES: usize = 3 * 1024 * 1024;
 
-/// The object of the request out of what was made of what was seen: in canonical form, complete, and in its own version. It
-/// is read as what it says that it is.
+/// Decodes a changed object, which was `seen`, under its own apiVersion and kind. `object` is its state before.
+/// Returns it canonical, complete, and in the version of the request.
 ///
 /// # Errors
-/// An object that cannot be read, converted, or be an object of the request; 413 when it has grown beyond 3 MiB.
+/// An object that cannot be decoded or converted or is of another kind than the request; 413 beyond 3 MiB.
 pub(super) async fn reread(
-    api: &ApiServer,
-    request: &Request<'_>,
-    invocation: &Invocation,
-    (object, mut seen): (&Value, Value),
+    view: RequestView<'_>,
+    object: &Value,
+    mut seen: Value,
     validation: FieldValidation,
 ) -> Result<Value, Status> {
+    let RequestView { conversion, request, invocation } = view;
     if json_len(&seen) > MAX_CHANGED_BYTES {
         return Err(Status::too_large(format!("limit is {MAX_CHANGED_BYTES}")));
     }
-    // What a custom resource says that it is is checked where it is stored.
+    // The type of a custom resource is checked where it is stored.
     if request.subresource == "scale" || request.table.conversion().is_some() {
-        let mut changed = review::unshown(api, request, invocation, object, seen).await?;
+        let mut changed = view.converted_back(object, seen).await?;
         if let Some(kind) = changed_as(request) {
             complete(request, &kind, &mut changed, validation)?;
         }
@@ -50,7 +44,7 @@ pub(super) async fn reread(
         None => own.as_deref(),
     };
     let Some(expected) = expected else { return Ok(seen) };
-    let said = decode::said_type(&expected.gvk, &seen).map_err(Status::internal)?;
+    let said = decode::stated_type(&expected.gvk, &seen).map_err(Status::internal)?;
     let kind = if said == expected.gvk { Cow::Borrowed(expected) } else { registered(request, &said)? };
     complete(request, &kind, &mut seen, validation)?;
     if kind.gvk == expected.gvk && invocation.other.is_none() {
@@ -59,28 +53,33 @@ pub(super) async fn reread(
     if kind.storage.group_resource() != expected.storage.group_resource() || kind.gvk.kind != expected.gvk.kind {
         return Err(Status::new(Reason::Unknown, not_of(request, expected, &said)));
     }
-    api.as_kind(request.cluster.id, request.table, (&kind, request.kind), seen).await
+    conversion.as_kind(request.cluster.id, request.table, KindPair { from: &kind, to: request.kind }, seen).await
 }
 
-/// A kind that something can be read as, whatever the request is about.
-fn registered<'r>(request: &'r Request<'_>, said: &GroupVersionKind) -> Result<Cow<'r, Kind>, Status> {
+/// Returns the kind that decodes this type, whatever kind the request has.
+fn registered<'r>(request: &'r AdmissionRequest<'_>, said: &GroupVersionKind) -> Result<Cow<'r, Kind>, Status> {
     if let Some(kind) = request.table.kind(said) {
         return Ok(Cow::Borrowed(kind));
     }
     let schema = request.table.object_type(&said.group, &said.version, &said.kind);
     let schema = schema.ok_or_else(|| Status::internal(not_of(request, request.kind, said)))?;
-    // Nothing else is known of it, and it is nothing that a request can be about.
+    // An unknown type is decoded without a schema; it cannot be that of a request.
     let gvk = said.clone();
     Ok(Cow::Owned(Kind { gvk, schema, decoded_as: schema, content: None, defaults: [].into(), ..request.kind.clone() }))
 }
 
-fn not_of(request: &Request<'_>, kind: &Kind, said: &GroupVersionKind) -> String {
-    // As one of that type it has been read by then.
+fn not_of(request: &AdmissionRequest<'_>, kind: &Kind, said: &GroupVersionKind) -> String {
+    // Decoding as that type has succeeded before.
     decode::other_type(request.table, kind, (&said.group_version().to_string(), &said.kind), &Value::Null)
 }
 
-fn complete(request: &Request<'_>, kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<(), Status> {
+fn complete(
+    request: &AdmissionRequest<'_>,
+    kind: &Kind,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<(), Status> {
     decode::prune_canonical(request.table, kind, object, validation)
-        .map_err(|unfit| Status::internal(unfit.decoded()))?;
+        .map_err(|show_error| Status::internal(show_error.decoded()))?;
     defaults::apply(request.table, kind, object)
 }

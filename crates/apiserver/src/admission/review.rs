@@ -1,27 +1,26 @@
-//! A request as webhooks and policies see it.
+//! Objects and requests in the form that webhooks and policies see.
 
 use std::{ops::Deref, sync::Arc};
 
-use portolan_machinery::{lifecycle, rbac::User};
+use portolan_merge::scale;
+use portolan_strategy::rbac::User;
 use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
 use serde_json::{Map, Value, json};
 
-use super::{
-    Operation, Request, Sent,
-    matching::{Invocation, kind_of, namespace_of, resource_of},
-};
-use crate::ApiServer;
+use super::matching::{Invocation, kind_of, namespace_of, resource_of};
+use crate::conversion::{ConversionContext, KindPair};
+use crate::hooks::{AdmissionOptions, AdmissionRequest, Operation};
 
 const NOTHING: &Value = &Value::Null;
 
-/// A state of an object, as it is or converted.
+/// State of an object, as stored or converted.
 #[derive(Clone)]
-pub(super) enum State<'a> {
+pub(super) enum ObjectState<'a> {
     AsIs(&'a Value),
     Converted(Arc<Value>),
 }
 
-impl Deref for State<'_> {
+impl Deref for ObjectState<'_> {
     type Target = Value;
 
     fn deref(&self) -> &Value {
@@ -32,22 +31,22 @@ impl Deref for State<'_> {
     }
 }
 
-/// The states of an object as a webhook or a policy sees them; null where there is none.
+/// Object and old object as a webhook or a policy sees them; null if absent.
 #[derive(Clone)]
-pub(super) struct States<'a> {
-    pub(super) object: State<'a>,
-    pub(super) old: State<'a>,
+pub(super) struct ObjectStates<'a> {
+    pub(super) object: ObjectState<'a>,
+    pub(super) old: ObjectState<'a>,
 }
 
-/// Why a request cannot be put before a webhook or a policy.
-pub(super) enum Unfit {
-    /// Too much is being converted for now. Nobody gets past what would have been asked for that.
+/// Reason why a request cannot be shown to a webhook or a policy.
+pub(super) enum ShowError {
+    /// Too many conversions are under way. The request fails, so that none is skipped.
     Busy(Status),
-    /// It cannot be converted.
+    /// The conversion failed.
     Failed(String),
 }
 
-impl From<Status> for Unfit {
+impl From<Status> for ShowError {
     fn from(status: Status) -> Self {
         match status.code() {
             429 => Self::Busy(status),
@@ -56,107 +55,104 @@ impl From<Status> for Unfit {
     }
 }
 
-impl From<Unfit> for Status {
-    fn from(unfit: Unfit) -> Self {
-        match unfit {
-            Unfit::Busy(status) => status,
-            Unfit::Failed(why) => Self::internal(why),
+impl From<ShowError> for Status {
+    fn from(show_error: ShowError) -> Self {
+        match show_error {
+            ShowError::Busy(status) => status,
+            ShowError::Failed(why) => Self::internal(why),
         }
     }
 }
 
-/// The states of an object in all versions in which they are wanted, each of which is made once.
+/// Object states in all versions that were requested, each converted once.
 #[derive(Default)]
-pub(super) struct Versions {
-    object: Conversions,
-    old: Conversions,
+pub(super) struct ConvertedStates {
+    object: ConversionList,
+    old: ConversionList,
 }
 
-type Conversions = Vec<(GroupVersionKind, Arc<Value>)>;
+type ConversionList = Vec<(GroupVersionKind, Arc<Value>)>;
 
-impl Versions {
-    /// An object and its old state, as an invocation wants them.
+impl ConvertedStates {
+    /// Returns the object and old object as `view` shows them.
     ///
     /// # Errors
-    /// When they cannot be shown like that.
+    /// Failed conversion.
     pub(super) async fn get<'a>(
         &mut self,
-        api: &ApiServer,
-        request: &Request<'_>,
-        invocation: &Invocation,
-        (object, old): (Option<&'a Value>, Option<&'a Value>),
-    ) -> Result<States<'a>, Unfit> {
-        let object = as_wanted(api, request, invocation, object, &mut self.object).await?;
-        let old = as_wanted(api, request, invocation, old, &mut self.old).await?;
-        Ok(States { object, old })
+        view: RequestView<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> Result<ObjectStates<'a>, ShowError> {
+        let object = view.state(object, &mut self.object).await?;
+        let old = view.state(old, &mut self.old).await?;
+        Ok(ObjectStates { object, old })
     }
 
-    /// The object is another from now on.
+    /// Invalidates the conversions of the object after a change.
     pub(super) fn object_changed(&mut self) {
         self.object.clear();
     }
 }
 
-async fn as_wanted<'a>(
-    api: &ApiServer,
-    request: &Request<'_>,
-    invocation: &Invocation,
-    state: Option<&'a Value>,
-    known: &mut Conversions,
-) -> Result<State<'a>, Unfit> {
-    let Some(state) = state else { return Ok(State::AsIs(NOTHING)) };
-    if invocation.other.is_none() && request.subresource != "scale" {
-        return Ok(State::AsIs(state));
-    }
-    if let Some((_, known)) = known.iter().find(|(kind, _)| *kind == invocation.kind) {
-        return Ok(State::Converted(known.clone()));
-    }
-    let made = Arc::new(shown(api, request, invocation, state).await?);
-    known.push((invocation.kind.clone(), made.clone()));
-    Ok(State::Converted(made))
+/// Request in the form of one invocation.
+#[derive(Clone, Copy)]
+pub(super) struct RequestView<'a> {
+    pub(super) conversion: &'a ConversionContext,
+    pub(super) request: &'a AdmissionRequest<'a>,
+    pub(super) invocation: &'a Invocation,
 }
 
-/// The object as a webhook or a policy sees it: in its version; a scale for what is scaled.
-///
-/// # Errors
-/// When it cannot be scaled, or not be converted.
-pub(super) async fn shown(
-    api: &ApiServer,
-    request: &Request<'_>,
-    invocation: &Invocation,
-    object: &Value,
-) -> Result<Value, Status> {
-    if request.subresource == "scale" {
-        return lifecycle::scale_of(request.kind, object);
+impl RequestView<'_> {
+    async fn state<'o>(
+        &self,
+        state: Option<&'o Value>,
+        known: &mut ConversionList,
+    ) -> Result<ObjectState<'o>, ShowError> {
+        let Self { request, invocation, .. } = *self;
+        let Some(state) = state else { return Ok(ObjectState::AsIs(NOTHING)) };
+        if invocation.other.is_none() && request.subresource != "scale" {
+            return Ok(ObjectState::AsIs(state));
+        }
+        if let Some((_, known)) = known.iter().find(|(kind, _)| *kind == invocation.kind) {
+            return Ok(ObjectState::Converted(known.clone()));
+        }
+        let made = Arc::new(self.converted(state).await?);
+        known.push((invocation.kind.clone(), made.clone()));
+        Ok(ObjectState::Converted(made))
     }
-    match &invocation.other {
-        None => Ok(object.clone()),
-        Some(other) => api.as_kind(request.cluster.id, request.table, (request.kind, other), object.clone()).await,
+
+    /// Converts the object for the invocation: to its version, or to a Scale.
+    ///
+    /// # Errors
+    /// An object that cannot be scaled or converted.
+    pub(super) async fn converted(&self, object: &Value) -> Result<Value, Status> {
+        let Self { conversion, request, invocation } = *self;
+        if request.subresource == "scale" {
+            return scale::scale_of(request.kind, object);
+        }
+        let Some(other) = &invocation.other else { return Ok(object.clone()) };
+        let kinds = KindPair { from: request.kind, to: other };
+        conversion.as_kind(request.cluster.id, request.table, kinds, object.clone()).await
+    }
+
+    /// Converts a changed object back to that of the request.
+    ///
+    /// # Errors
+    /// An object that is no Scale or cannot be converted.
+    pub(super) async fn converted_back(&self, object: &Value, seen: Value) -> Result<Value, Status> {
+        let Self { conversion, request, invocation } = *self;
+        if request.subresource == "scale" {
+            return scale::with_scale(request.kind, object, seen);
+        }
+        let Some(other) = &invocation.other else { return Ok(seen) };
+        let kinds = KindPair { from: other, to: request.kind };
+        conversion.as_kind(request.cluster.id, request.table, kinds, seen).await
     }
 }
 
-/// The object of the request out of what was made of what was seen.
-///
-/// # Errors
-/// When that is no scale, or cannot be converted.
-pub(super) async fn unshown(
-    api: &ApiServer,
-    request: &Request<'_>,
-    invocation: &Invocation,
-    object: &Value,
-    seen: Value,
-) -> Result<Value, Status> {
-    if request.subresource == "scale" {
-        return lifecycle::with_scale(request.kind, object, seen);
-    }
-    match &invocation.other {
-        None => Ok(seen),
-        Some(other) => api.as_kind(request.cluster.id, request.table, (other, request.kind), seen).await,
-    }
-}
-
-/// The request of an AdmissionReview, without its objects; `object` is the one that it is about.
-pub(super) fn request(request: &Request<'_>, invocation: &Invocation, object: Option<&Value>) -> Value {
+/// Builds the `request` of an AdmissionReview without its objects.
+pub(super) fn request(request: &AdmissionRequest<'_>, invocation: &Invocation, object: Option<&Value>) -> Value {
     let namespace = namespace_of(request, object).to_owned();
     let mut asked = json!({
         "kind": kind(&invocation.kind),
@@ -204,9 +200,9 @@ fn user(user: &User) -> Value {
     Value::Object(info)
 }
 
-fn options(request: &Request<'_>) -> Value {
-    let kind = match (request.operation, request.sent) {
-        (_, Sent::Nothing) | (Operation::Connect, _) => return Value::Null,
+fn options(request: &AdmissionRequest<'_>) -> Value {
+    let kind = match (request.operation, request.options) {
+        (_, AdmissionOptions::Nothing) | (Operation::Connect, _) => return Value::Null,
         (Operation::Create, _) => "CreateOptions",
         (Operation::Update, _) => "UpdateOptions",
         (Operation::Delete, _) => "DeleteOptions",
@@ -215,26 +211,26 @@ fn options(request: &Request<'_>) -> Value {
     if request.dry_run {
         options["dryRun"] = json!(["All"]);
     }
-    match request.sent {
-        Sent::Nothing => {}
-        Sent::Write { manager, validation } => {
+    match request.options {
+        AdmissionOptions::Nothing => {}
+        AdmissionOptions::Write { manager, validation } => {
             for (key, text) in [("fieldManager", manager), ("fieldValidation", validation)] {
                 if !text.is_empty() {
                     options[key] = text.into();
                 }
             }
         }
-        Sent::Delete(sent) => {
-            if let Some(seconds) = sent.grace_period_seconds {
+        AdmissionOptions::Delete(deletion) => {
+            if let Some(seconds) = deletion.grace_period_seconds {
                 options["gracePeriodSeconds"] = seconds.into();
             }
-            if let Some(propagation) = sent.propagation {
+            if let Some(propagation) = deletion.propagation {
                 options["propagationPolicy"] = format!("{propagation:?}").into();
             }
-            if let Some(orphan) = sent.orphan_dependents {
+            if let Some(orphan) = deletion.orphan_dependents {
                 options["orphanDependents"] = orphan.into();
             }
-            for (key, value) in [("uid", &sent.uid), ("resourceVersion", &sent.resource_version)] {
+            for (key, value) in [("uid", &deletion.uid), ("resourceVersion", &deletion.resource_version)] {
                 if let Some(value) = value {
                     options["preconditions"][key] = value.as_str().into();
                 }

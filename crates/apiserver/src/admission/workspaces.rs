@@ -1,26 +1,42 @@
-//! A Workspace makes the logical cluster of its path, in its own transaction: it is Ready at once. One that was deleted unread, as it
-//! was damaged, has left its logical cluster behind: made anew, it has that one.
+//! Workspaces: creating one creates the logical cluster of its path in the same transaction, so it is Ready at once.
+//! A damaged Workspace that was deleted unread leaves its logical cluster behind, and a new Workspace of the name
+//! adopts it.
 
-use portolan_machinery::rbac::MASTERS;
+use std::{net::SocketAddr, sync::Arc};
+
 use portolan_store::{Expect, Write};
-use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Status, object};
+use portolan_strategy::rbac::{MASTERS, User};
+use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Seams, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
-    ApiServer,
-    attributes::Attributes,
-    authz::Authorizer as _,
-    directory::{LogicalCluster, MAX_BYTES, MAX_OBJECTS, Phase, WorkspaceLimits, birth, key_of},
-    objects::{Commit, CommitError, Entry},
+    authz::{Authorizer as _, RbacAuthorizer},
+    commit::{CommitError, DirectoryEntry, ObjectCommit},
+    directory::{
+        ClusterOwner, ClusterPhase, Directory, IdAllocator, LogicalCluster, MAX_BYTES_ANNOTATION,
+        MAX_OBJECTS_ANNOTATION, WorkspaceLimits, key_of, prepare_cluster,
+    },
+    hooks::AdmissionRequest,
+    routing::attributes::Attributes,
+    storage::StorageContext,
 };
 
-use super::Request;
+use super::{mounts, pending_write::PendingWrite, workspace_types};
 
-/// Keeps a deleted Workspace until the content of its logical cluster is gone.
+/// Finalizer that keeps a deleted Workspace until the content of its logical cluster is gone.
 pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
 
-/// What the server wrote into a Workspace stays, whatever a client sends.
-pub(super) fn keep(workspace: &mut Value, old: &Value) {
+/// Context of writes of Workspaces.
+pub(crate) struct WorkspaceContext {
+    pub(crate) storage: Arc<StorageContext>,
+    pub(crate) rbac: Arc<RbacAuthorizer>,
+    pub(crate) ids: IdAllocator,
+    /// Address at which clients reach the server.
+    pub(crate) address: SocketAddr,
+}
+
+/// Restores the fields of a Workspace that only the server writes.
+pub(super) fn restore_server_fields(workspace: &mut Value, old: &Value) {
     let Some(top) = workspace.as_object_mut() else { return };
     let spec = object::child_mut(top, "spec");
     for key in ["cluster", "URL", "type"] {
@@ -29,30 +45,41 @@ pub(super) fn keep(workspace: &mut Value, old: &Value) {
             None => spec.remove(key),
         };
     }
-    if is_held(old) && !object::is_deleting(old) {
-        hold(workspace);
+    for key in [OWNER_ANNOTATION, CLUSTER_ANNOTATION] {
+        if let Some(value) = object::annotation(old, key) {
+            let annotations = object::child_mut(object::metadata_mut(workspace), "annotations");
+            annotations.insert(key.into(), value.into());
+        }
+    }
+    if has_finalizer(old) && !object::is_deleting(old) {
+        add_finalizer(workspace);
     }
 }
 
-/// The finalizer of a deleted Workspace is the server's: without it, the logical cluster would live on without one.
+/// Keeps the server's finalizer on a deleted Workspace: otherwise the logical cluster would survive without one.
 ///
 /// # Errors
-/// 403 when a write takes it off while the logical cluster is there.
-pub(super) fn check_held(api: &ApiServer, request: &Request<'_>, object: &Value, old: &Value) -> Result<(), Status> {
+/// 403 for a write that removes it while the logical cluster exists.
+pub(super) fn check_finalizer(
+    directory: &Directory,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+    old: &Value,
+) -> Result<(), Status> {
     let id = old.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    let is_there = id.is_some_and(|id| api.directory.by_id(id).is_some());
-    if is_held(old) && !is_held(object) && is_there {
+    let is_there = id.is_some_and(|id| directory.by_id(id).is_some());
+    if has_finalizer(old) && !has_finalizer(object) && is_there {
         let why = format!("the finalizer {FINALIZER} goes when the logical cluster has gone");
         return Err(Status::forbidden(&request.kind.group_resource(), object::name(old), why));
     }
     Ok(())
 }
 
-fn is_held(workspace: &Value) -> bool {
+fn has_finalizer(workspace: &Value) -> bool {
     object::finalizers(workspace).any(|finalizer| finalizer == FINALIZER)
 }
 
-fn hold(workspace: &mut Value) {
+fn add_finalizer(workspace: &mut Value) {
     let finalizers = object::metadata_mut(workspace).entry("finalizers").or_insert_with(|| json!([]));
     if finalizers.is_null() {
         *finalizers = json!([]);
@@ -62,67 +89,88 @@ fn hold(workspace: &mut Value) {
     }
 }
 
-pub(super) async fn furnish(
-    api: &ApiServer,
-    request: &Request<'_>,
-    workspace: &mut Value,
-    commit: &mut Commit,
+/// Adds to the commit of a Workspace the writes of its logical cluster: the logical cluster itself if the Workspace is
+/// new, or else its changed limits.
+///
+/// # Errors
+/// 403 in a logical cluster that is being deleted, and for limits without the right to set them; 409 for a path that
+/// is taken.
+pub(super) async fn add_dependent_writes(
+    context: &WorkspaceContext,
+    write: &mut PendingWrite<'_>,
 ) -> Result<(), CommitError> {
-    let current = api.directory.by_id(request.cluster.id).filter(|c| c.phase == Phase::Ready);
+    match write.old {
+        None => add_cluster(context, write).await,
+        Some(old) => {
+            mounts::check_change(write.request, write.object, old)?;
+            add_limit_write(context, write, old).await
+        }
+    }
+}
+
+async fn add_cluster(context: &WorkspaceContext, write: &mut PendingWrite<'_>) -> Result<(), CommitError> {
+    let (storage, request) = (&*context.storage, write.request);
+    let current = storage.directory.by_id(request.cluster.id).filter(|c| c.phase == ClusterPhase::Ready);
     if current.is_none() {
         return Err(
             Status::forbidden(&request.kind.group_resource(), "", "the logical cluster is being deleted").into()
         );
     }
-    let path = path_of(request, workspace)?;
-    if let Some(there) = api.directory.by_path(&path) {
-        return adopt(api, request, workspace, there.id, commit).await;
+    let path = path_of(request, write.object)?;
+    if mounts::is_mount(write.object) {
+        return mounts::complete_mount(context, write, &path);
     }
-    let uid = object::uid(workspace).ok_or_else(|| Status::internal("a new object has no uid"))?;
-    let id = api.ids.next(&api.store).await?;
-    let limits = limits_of(request, workspace)?;
+    let of_type = workspace_types::resolve(context, request, write.object).await?;
+    set_type(write, of_type);
+    if let Some(there) = storage.directory.by_path(&path) {
+        return adopt(context, write, there.id).await;
+    }
+    let uid = object::uid(write.object).ok_or_else(|| Status::internal("a new object has no uid"))?;
+    let id = context.ids.next(&storage.store).await?;
+    let limits = limits_of(request, write.object)?;
     if !limits.is_none() {
-        may_limit(api, request, workspace).await?;
+        may_limit(&context.rbac, request, write.object).await?;
     }
-    let born = birth(id, path.clone(), Some((request.cluster.id, uid, limits)), &api.seams)?;
-    complete(api, workspace, &path, id);
-    commit.companions.extend(born.writes);
-    commit.companions.extend(ownership(api, request, id));
-    commit.entry = Some(Entry::New(born.cluster));
+    let owner = ClusterOwner { parent: request.cluster.id, workspace: Some(uid), limits };
+    let born = prepare_cluster(id, path.clone(), Some(owner), &storage.seams)?;
+    complete(context, write.object, &path, id);
+    write.commit.companions.extend(born.writes);
+    write.commit.companions.extend(ownership(&storage.seams, request.user, id));
+    write.commit.entry = Some(DirectoryEntry::New(born.cluster));
     Ok(())
 }
 
-/// Gives the logical cluster of a Workspace the limits that its annotations say, in the same transaction.
+/// Adds a write of the limits in a Workspace's annotations to its logical cluster, in the same transaction.
 ///
 /// # Errors
-/// 403 for users without the right to limit workspaces: a tenant must not lift what limits it.
-pub(super) async fn limit(
-    api: &ApiServer,
-    request: &Request<'_>,
-    (workspace, old): (&Value, &Value),
-    commit: &mut Commit,
+/// 403 without the right to limit workspaces, since a tenant must not lift its own limits.
+async fn add_limit_write(
+    context: &WorkspaceContext,
+    write: &mut PendingWrite<'_>,
+    old: &Value,
 ) -> Result<(), CommitError> {
-    let annotation = |object, key| object::annotation(object, key).map(str::to_owned);
-    if [MAX_OBJECTS, MAX_BYTES].iter().all(|key| annotation(workspace, key) == annotation(old, key)) {
+    let (request, workspace) = (write.request, &*write.object);
+    let is_same = |key: &&str| object::annotation(workspace, key) == object::annotation(old, key);
+    if [MAX_OBJECTS_ANNOTATION, MAX_BYTES_ANNOTATION].iter().all(is_same) {
         return Ok(());
     }
     let limits = limits_of(request, workspace)?;
-    may_limit(api, request, workspace).await?;
+    may_limit(&context.rbac, request, workspace).await?;
     let id = old.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
     let Some(id) = id else { return Ok(()) };
-    if let Some((limited, write)) = api.directory.limiting(id, limits).await? {
-        commit.companions.push(write);
-        commit.entry = Some(Entry::Changed(limited));
+    if let Some((limited, limit_write)) = context.storage.directory.limiting(id, limits).await? {
+        write.commit.companions.push(limit_write);
+        write.commit.entry = Some(DirectoryEntry::Changed(limited));
     }
     Ok(())
 }
 
-fn limits_of(request: &Request<'_>, workspace: &Value) -> Result<WorkspaceLimits, Status> {
+fn limits_of(request: &AdmissionRequest<'_>, workspace: &Value) -> Result<WorkspaceLimits, Status> {
     let invalid = |cause| Status::invalid(&request.kind.gvk.group_kind(), object::name(workspace), vec![cause]);
     WorkspaceLimits::of(workspace).map_err(invalid)
 }
 
-async fn may_limit(api: &ApiServer, request: &Request<'_>, workspace: &Value) -> Result<(), Status> {
+async fn may_limit(rbac: &RbacAuthorizer, request: &AdmissionRequest<'_>, workspace: &Value) -> Result<(), Status> {
     let asked = Attributes {
         verb: "limit".into(),
         group: (*request.kind.gvk.group).into(),
@@ -131,59 +179,61 @@ async fn may_limit(api: &ApiServer, request: &Request<'_>, workspace: &Value) ->
         name: object::name(workspace).into(),
         ..Attributes::default()
     };
-    if api.rbac.authorize(request.cluster.id, request.user, &asked).await?.is_allowed() {
+    if rbac.authorize(request.cluster.id, request.user, &asked).await?.is_allowed() {
         return Ok(());
     }
-    let why = format!("setting {MAX_OBJECTS} and {MAX_BYTES} takes the verb \"limit\" on workspaces.tenancy.kcp.io");
+    let why = format!(
+        "setting {MAX_OBJECTS_ANNOTATION} and {MAX_BYTES_ANNOTATION} takes the verb \"limit\" on workspaces.tenancy.kcp.io"
+    );
     Err(Status::forbidden(&request.kind.group_resource(), object::name(workspace), why))
 }
 
-/// Makes a Workspace that of a logical cluster which is there, unless it has one: the commit would find that. Nobody gets rights
-/// in there that they did not have.
+/// Binds a Workspace to an existing logical cluster without one; the commit checks that there is none. Grants nobody
+/// new rights in it.
 async fn adopt(
-    api: &ApiServer,
-    request: &Request<'_>,
-    workspace: &mut Value,
+    context: &WorkspaceContext,
+    write: &mut PendingWrite<'_>,
     id: LogicalClusterId,
-    commit: &mut Commit,
 ) -> Result<(), CommitError> {
-    // What this server knows may be older than the end of a workspace on another one.
-    let stored = api.directory.stored(id).await?;
-    let is_child = |there: &LogicalCluster| there.parent == Some(request.cluster.id) && there.phase == Phase::Ready;
+    let request = write.request;
+    // The directory of this server may lag behind the end of a workspace on another server.
+    let stored = context.storage.directory.stored(id).await?;
+    let is_child =
+        |there: &LogicalCluster| there.parent == Some(request.cluster.id) && there.phase == ClusterPhase::Ready;
     let child = stored.filter(|(there, _)| is_child(there));
     let Some((LogicalCluster { path, workspace: Some(uid), .. }, as_read)) = child else {
-        let exists = Status::already_exists(&request.kind.group_resource(), object::name(workspace));
+        let exists = Status::already_exists(&request.kind.group_resource(), object::name(write.object));
         return Err(CommitError::Exists(exists));
     };
-    object::metadata_mut(workspace).insert("uid".into(), uid.to_string().into());
-    complete(api, workspace, &path, id);
-    // Its end would be written there.
-    commit.checks.push((key_of(id), as_read));
+    object::metadata_mut(write.object).insert("uid".into(), uid.to_string().into());
+    complete(context, write.object, &path, id);
+    // The end of the logical cluster would be written to this key.
+    write.commit.checks.push((key_of(id), as_read));
     Ok(())
 }
 
-/// A deleted Workspace takes nothing new into its logical cluster: from the same transaction on.
-pub(super) fn doom(api: &ApiServer, workspace: &Value, commit: &mut Commit) {
+/// Closes the logical cluster of a deleted Workspace to new objects, from the same transaction on.
+pub(super) fn on_deletion_marked(directory: &Directory, workspace: &Value, commit: &mut ObjectCommit) {
     let id = workspace.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    if let Some((marked, write)) = id.and_then(|id| api.directory.marking(id)) {
+    if let Some((marked, write)) = id.and_then(|id| directory.marking(id)) {
         commit.companions.push(write);
-        commit.entry = Some(Entry::Changed(marked));
+        commit.entry = Some(DirectoryEntry::Changed(marked));
     }
 }
 
-/// Whoever makes a workspace may do everything in it.
-fn ownership(api: &ApiServer, request: &Request<'_>, id: LogicalClusterId) -> Option<Write> {
+/// Returns a binding that makes the creator of a workspace its administrator.
+pub(crate) fn ownership(seams: &Seams, user: &User, id: LogicalClusterId) -> Option<Write> {
     const GROUP: &str = "rbac.authorization.k8s.io";
-    // A service account is at home here and nobody there; the name in there would be a namesake's.
-    if request.user.is_in(MASTERS) || request.user.name.starts_with("system:serviceaccount:") {
+    // A service account exists only in its own logical cluster; in the new one the name would be another account's.
+    if user.is_in(MASTERS) || user.name.starts_with("system:serviceaccount:") {
         return None;
     }
     let name = "workspace-admin";
     let binding = json!({
         "apiVersion": format!("{GROUP}/v1"),
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": name, "uid": api.seams.uid(), "creationTimestamp": api.seams.now_text()},
-        "subjects": [{"kind": "User", "apiGroup": GROUP, "name": request.user.name}],
+        "metadata": {"name": name, "uid": seams.uid(), "creationTimestamp": seams.now_text()},
+        "subjects": [{"kind": "User", "apiGroup": GROUP, "name": user.name}],
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
     });
     let name = name.parse().expect("the name is a constant");
@@ -191,7 +241,7 @@ fn ownership(api: &ApiServer, request: &Request<'_>, id: LogicalClusterId) -> Op
     Some(Write { key, expect: Expect::Absent, record: Some(Record::of(&binding)) })
 }
 
-fn path_of(request: &Request<'_>, workspace: &Value) -> Result<LogicalClusterPath, Status> {
+fn path_of(request: &AdmissionRequest<'_>, workspace: &Value) -> Result<LogicalClusterPath, Status> {
     let name = object::name(workspace);
     request.cluster.path.child(name).map_err(|error| {
         let cause = portolan_types::StatusCause {
@@ -203,13 +253,33 @@ fn path_of(request: &Request<'_>, workspace: &Value) -> Result<LogicalClusterPat
     })
 }
 
-fn complete(api: &ApiServer, workspace: &mut Value, path: &LogicalClusterPath, id: LogicalClusterId) {
-    hold(workspace);
-    let url = format!("https://{}/clusters/{path}", api.address());
+/// Annotations of a Workspace that only the server writes: its creator, and the logical cluster that it has.
+const OWNER_ANNOTATION: &str = "experimental.tenancy.kcp.io/owner";
+const CLUSTER_ANNOTATION: &str = "internal.tenancy.kcp.io/cluster";
+
+fn set_type(write: &mut PendingWrite<'_>, of_type: workspace_types::WorkspaceType) {
+    let owner = json!({"username": write.request.user.name}).to_string();
+    let metadata = object::metadata_mut(write.object);
+    object::child_mut(metadata, "labels").extend(of_type.labels);
+    if metadata.get("labels").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
+        metadata.remove("labels");
+    }
+    object::child_mut(metadata, "annotations").insert(OWNER_ANNOTATION.into(), owner.into());
+    let Some(top) = write.object.as_object_mut() else { return };
+    object::child_mut(top, "spec").insert("type".into(), of_type.reference);
+}
+
+fn complete(context: &WorkspaceContext, workspace: &mut Value, path: &LogicalClusterPath, id: LogicalClusterId) {
+    add_finalizer(workspace);
+    let url = format!("https://{}/clusters/{path}", context.address);
+    let annotations = object::child_mut(object::metadata_mut(workspace), "annotations");
+    annotations.insert(CLUSTER_ANNOTATION.into(), id.to_string().into());
     let Some(top) = workspace.as_object_mut() else { return };
     let spec = object::child_mut(top, "spec");
-    spec.entry("type").or_insert_with(|| json!({"name": "universal", "path": "root"}));
     spec.insert("cluster".into(), id.to_string().into());
     spec.insert("URL".into(), url.into());
-    top.insert("status".into(), json!({"phase": "Ready"}));
+    let now = context.storage.seams.now_text();
+    let done = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    let conditions = json!([done("WorkspaceScheduled"), done("WorkspaceInitialized")]);
+    top.insert("status".into(), json!({"phase": "Ready", "conditions": conditions}));
 }

@@ -1,7 +1,7 @@
-//! From a verified client certificate to a user: CN is the name, O are the groups, and a number of Kubernetes' own the uid.
+//! User of a verified client certificate: name from the CN, groups from the O, uid from Kubernetes' own OID.
 
 use jiff::Timestamp;
-use portolan_machinery::rbac::User;
+use portolan_strategy::rbac::User;
 use sha2::{Digest as _, Sha256};
 use x509_parser::{
     oid_registry::{Oid, asn1_rs::oid},
@@ -10,25 +10,25 @@ use x509_parser::{
 
 use super::with_authenticated;
 
-/// Which credential a user came with, as kube-apiserver tells it.
+/// Extra key with the credential of a user, as kube-apiserver sets it.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// The part of a subject that is a user's uid.
+/// OID of the uid in a subject.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// When a certificate ends; `None` when it cannot be read.
+/// Returns the expiry of a certificate; `None` if it cannot be parsed.
 pub(crate) fn end_of_certificate(der: &[u8]) -> Option<Timestamp> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
-/// The user that a certificate names; `None` when it names none, has more than one uid, or cannot be read. TLS has verified it
-/// before.
+/// Returns the user of a certificate that TLS has verified; `None` if it has no name, several uids, or cannot be
+/// parsed.
 pub fn user_of_certificate(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
     let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
-    // Of several names Go takes the last.
+    // Go takes the last of several names.
     let name = subject.iter_common_name().last().and_then(text).filter(|name| !name.is_empty())?;
     let uids: Vec<_> = subject.iter_by_oid(&UID).collect();
     let uid = match uids.as_slice() {

@@ -1,61 +1,100 @@
-//! Who asks: client certificates, bearer tokens, nobody; and impersonation.
+//! Authentication: client certificates, bearer tokens, anonymous users; and impersonation.
 
+mod agents;
 mod certificate;
-mod grounds;
+mod client_trust;
+pub(crate) mod console;
+mod credential;
 mod impersonation;
+pub(crate) mod jwt;
 mod service_accounts;
 mod static_tokens;
+mod token_webhook;
+mod user_info;
 pub(crate) mod websocket;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, header::AUTHORIZATION};
-use portolan_machinery::rbac::User;
-use portolan_types::{LogicalClusterId, Status};
+use portolan_store::DynStore;
+use portolan_strategy::rbac::User;
+use portolan_types::{LogicalClusterId, Status, agent::BootstrapToken};
 
+use crate::{
+    authz::{AuthorizationSubject, RbacAuthorizer},
+    config::ConfigError,
+    directory::Directory,
+    metrics::Metrics,
+};
+
+pub use crate::config::{
+    AnonymousCondition, AnonymousConfiguration, AuthenticationConfiguration, AuthenticationSource, ClaimConfiguration,
+    ClaimMappingsConfiguration, ClaimRuleConfiguration, ExtraConfiguration, IssuerConfiguration, JwtConfiguration,
+    PrefixedClaimConfiguration, StaticToken, UserRuleConfiguration,
+};
+pub(crate) use agents::AgentAccess;
+pub use agents::BootstrapTokens;
 pub(crate) use certificate::end_of_certificate;
 pub use certificate::user_of_certificate;
-use grounds::Grounds;
-pub(crate) use impersonation::{Impersonation, authorize as authorize_impersonation};
+pub(crate) use client_trust::{CertifiedClient, ClientTrust};
+use console::ConsoleSessions;
+use credential::Credential;
+pub(crate) use impersonation::{AskingUser, Impersonation, authorize as authorize_impersonation};
+/// Algorithm that signs a token.
+pub use jsonwebtoken::Algorithm as SignatureAlgorithm;
+pub(crate) use jwt::JwtAuthenticators;
 pub use service_accounts::{
-    Bound, IssuedToken, Reference, SecretClaims, ServiceAccountTokens, TokenError, TokenKeys, TokenRequest,
+    CopyClaim, IssuedToken, SecretClaims, ServiceAccountTokens, TokenBinding, TokenError, TokenKeys, TokenObjectRef,
+    TokenRequest,
 };
-pub use static_tokens::{StaticToken, StaticTokens, parse_token_file};
+pub use static_tokens::{StaticTokens, parse_token_file};
+pub(crate) use token_webhook::TokenWebhook;
+pub(crate) use user_info::user_info;
 
-/// Everybody who is somebody.
+/// Group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of the anonymous user.
+/// Group of the anonymous user.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Longest bearer token that is looked at, in bytes.
+/// Length limit of bearer tokens, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// A user, and where the user is at home.
+/// User and the scope in which it is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Who it is.
+    /// User.
     pub user: User,
-    /// The one logical cluster that this identity is good for; `None` for identities of the whole plane.
+    /// Logical cluster that it is valid in; `None` for identities of the whole control plane.
     pub home: Option<LogicalClusterId>,
-    /// Somebody who may do so acts as this user: whoever asks has a right to be in the logical cluster.
+    /// True if another user with rights in the logical cluster impersonates it.
     pub impersonated: bool,
-    /// What to tell whoever comes with such credentials.
+    /// Warning for clients with such credentials.
     pub warning: Option<&'static str>,
-    /// What it rests on.
-    pub(crate) grounds: Grounds,
+    /// Credential behind it.
+    pub(crate) credential: Credential,
+}
+
+impl AuthorizationSubject for Identity {
+    fn user(&self) -> &User {
+        &self.user
+    }
+
+    fn is_impersonated(&self) -> bool {
+        self.impersonated
+    }
 }
 
 impl Identity {
-    /// An identity of the whole plane.
+    /// Returns an identity of the whole control plane.
     pub fn global(user: User) -> Self {
-        Self { user, home: None, impersonated: false, warning: None, grounds: Grounds::default() }
+        Self { user, home: None, impersonated: false, warning: None, credential: Credential::default() }
     }
 
-    /// An identity of one logical cluster.
+    /// Returns an identity of one logical cluster.
     pub fn local(user: User, home: LogicalClusterId) -> Self {
         Self { home: Some(home), ..Self::global(user) }
     }
 
-    /// Nobody in particular.
+    /// Returns the anonymous identity.
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         Self::global(User { name: "system:anonymous".into(), groups, ..User::default() })
@@ -67,48 +106,92 @@ impl Identity {
     }
 }
 
-/// How the request came in, before any header is believed.
+/// Origin of a request, known before any header is read.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// Over a connection; with the verified client certificate's user, if it showed one.
+    /// Network connection, with the user of the verified client certificate.
     Connection(Option<Arc<User>>),
-    /// Over a connection whose client showed a certificate that is revoked.
+    /// Network connection whose client certificate is revoked.
     Revoked,
-    /// From within the process: the caller is who it says it is, and credentials in headers are not looked at.
+    /// Page of the console, known by the cookies of its session and by no other credential.
+    Console,
+    /// In-process caller, which is trusted; credentials in headers are ignored.
     InProcess(Arc<Identity>),
 }
 
-/// Verifies credentials.
+/// Context of checks of who a client is and what it may do.
+pub(crate) struct AccessContext {
+    pub(crate) authenticator: Authenticator,
+    pub(crate) rbac: Arc<RbacAuthorizer>,
+    pub(crate) directory: Arc<Directory>,
+    /// Store, for workspaces without a logical cluster.
+    pub(crate) store: DynStore,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Verifier of credentials.
 pub struct Authenticator {
     static_tokens: StaticTokens,
     service_accounts: Arc<ServiceAccountTokens>,
+    bootstrap: Arc<BootstrapTokens>,
+    jwt: JwtAuthenticators,
+    console: ConsoleSessions,
+    webhook: Option<TokenWebhook>,
+}
+
+/// Verifiers of the kinds of bearer tokens.
+pub(crate) struct TokenVerifiers {
+    pub(crate) static_tokens: StaticTokens,
+    pub(crate) service_accounts: Arc<ServiceAccountTokens>,
+    pub(crate) bootstrap: Arc<BootstrapTokens>,
+    pub(crate) jwt: JwtAuthenticators,
+    pub(crate) console: ConsoleSessions,
+    pub(crate) webhook: Option<TokenWebhook>,
 }
 
 impl Authenticator {
-    /// From its parts.
-    pub fn new(static_tokens: Vec<StaticToken>, service_accounts: Arc<ServiceAccountTokens>) -> Self {
-        Self { static_tokens: StaticTokens::new(static_tokens), service_accounts }
+    /// Creates an authenticator.
+    pub(crate) fn new(tokens: TokenVerifiers) -> Self {
+        let TokenVerifiers { static_tokens, service_accounts, bootstrap, jwt, console, webhook } = tokens;
+        Self { static_tokens, service_accounts, bootstrap, jwt, console, webhook }
     }
 
-    /// Who sent these headers over this connection. A certificate counts before a token. The token of a WebSocket is taken off,
-    /// whatever comes of it.
+    /// Returns true if requests without credentials may reach a path within a logical cluster.
+    pub(crate) fn allows_anonymous(&self, path: &str) -> bool {
+        self.jwt.allows_anonymous(path)
+    }
+
+    /// Rereads the configuration of issuers if its file has changed. Returns true if it was replaced.
     ///
     /// # Errors
-    /// 401 for credentials that are wrong; none at all are anonymous.
+    /// A file that cannot be read or is invalid; the configuration stays as it is.
+    pub(crate) fn reread(&self) -> Result<bool, ConfigError> {
+        self.jwt.reread()
+    }
+
+    /// Authenticates a request. A certificate takes precedence over a token. The token of a WebSocket is removed in
+    /// any case.
+    ///
+    /// # Errors
+    /// 401 for wrong credentials; missing ones are anonymous.
     pub async fn authenticate(&self, peer: &Peer, headers: &mut HeaderMap) -> Result<Identity, Status> {
         let of_socket = websocket::take_token(headers);
         let certified = match peer {
             Peer::InProcess(identity) => return Ok(Identity::clone(identity)),
             Peer::Connection(user) => user,
             Peer::Revoked => return Err(Status::unauthorized()),
+            Peer::Console => return Box::pin(self.console_identity(headers)).await,
         };
         if let Some(user) = certified {
             return Ok(Identity::global(User::clone(user)));
         }
+        if let Some(token) = bearer(headers).filter(|token| BootstrapToken::is_meant(token)) {
+            return Box::pin(self.bootstrap.verify(&token)).await;
+        }
         let mut refused = None;
         for token in [Ok(bearer(headers)), of_socket].map(Result::transpose).into_iter().flatten() {
             let found = match token {
-                Ok(token) => self.token(&token, &[]).await.map(|(identity, _)| identity.by(token)),
+                Ok(token) => Box::pin(self.token(&token, &[])).await.map(|(identity, _)| identity.with_token(token)),
                 Err(failure) => Err(failure),
             };
             match found {
@@ -119,43 +202,82 @@ impl Authenticator {
         refused.map_or_else(|| Ok(Identity::anonymous()), Err)
     }
 
-    /// Whose bearer token this is, and for which of `audiences` it is good (of the server's own, when none are asked for).
+    /// Verifies a bearer token. Returns its identity and the covered ones of `audiences` (the server's own if none
+    /// are given).
     ///
     /// # Errors
-    /// 401, without a hint why.
+    /// 401 without a reason.
     pub async fn token(&self, token: &str, audiences: &[String]) -> Result<(Identity, Vec<String>), Status> {
         if token.is_empty() || token.len() > MAX_TOKEN {
             return Err(Status::unauthorized());
         }
         if let Some(user) = self.static_tokens.user(token) {
-            // As upstream: it names nobody whom it is meant for, and so is meant for this server.
+            // As in kube-apiserver: without an audience, it is meant for this server.
             let good = self.service_accounts.own_audience(audiences).map_err(refused)?;
             return Ok((Identity::global(user), good));
         }
-        self.service_accounts.verify(token, audiences).await.map_err(refused)
+        if let Some(user) = self.user_of_issuer(token).await? {
+            let good = self.service_accounts.own_audience(audiences).map_err(refused)?;
+            return Ok((Identity::global(user), good));
+        }
+        match self.service_accounts.verify(token, audiences).await {
+            Ok(found) => Ok(found),
+            Err(error) => {
+                let user = Box::pin(self.reviewed_user(token)).await?.ok_or_else(|| refused(error))?;
+                let good = self.service_accounts.own_audience(audiences).map_err(refused)?;
+                Ok((Identity::global(user), good))
+            }
+        }
     }
 
-    /// Whether a token is still good that was. While the store does not answer, it is.
+    /// Returns the user of a token that a webhook knows; `None` for other ones, and for tokens of the own issuer, which
+    /// no webhook gets to see.
+    async fn reviewed_user(&self, token: &str) -> Result<Option<User>, Status> {
+        let own = self.service_accounts.issuer();
+        let Some(webhook) = self.webhook.as_ref().filter(|_| jwt::issuer_of(token).as_deref() != Some(own)) else {
+            return Ok(None);
+        };
+        webhook.review(token, own).await.map_err(|why| {
+            tracing::warn!(why, "the webhook for tokens failed");
+            Status::unauthorized()
+        })
+    }
+
+    /// Returns the user of a token of a configured issuer; `None` for other tokens.
+    async fn user_of_issuer(&self, token: &str) -> Result<Option<User>, Status> {
+        self.jwt.verify(token).await.map_err(|why| {
+            tracing::debug!(why, "token of an issuer refused");
+            Status::unauthorized()
+        })
+    }
+
+    /// Verifies again a token that was valid for `user`. While the store fails, it stays valid.
     ///
     /// # Errors
-    /// 401, without a hint why.
-    async fn check_again(&self, token: &str) -> Result<(), Status> {
+    /// 401 without a reason; also if an issuer's token means another user now, or the same one in other groups.
+    async fn check_again(&self, token: &str, user: &User) -> Result<(), Status> {
         if self.static_tokens.user(token).is_some() {
             return Ok(());
         }
+        if let Some(now) = self.user_of_issuer(token).await? {
+            return if now == *user { Ok(()) } else { Err(Status::unauthorized()) };
+        }
         match self.service_accounts.verify(token, &[]).await {
             Ok(_) | Err(TokenError::Store(_)) => Ok(()),
-            Err(error) => Err(refused(error)),
+            Err(error) => match Box::pin(self.reviewed_user(token)).await? {
+                Some(now) if now == *user => Ok(()),
+                _ => Err(refused(error)),
+            },
         }
     }
 }
 
 fn refused(error: TokenError) -> Status {
-    tracing::debug!(%error, "a bearer token is refused");
+    tracing::debug!(%error, "bearer token refused");
     Status::unauthorized()
 }
 
-/// The bearer token in the headers. Credentials of other kinds are none.
+/// Returns the bearer token of the headers. Other authorization schemes are ignored.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let text = String::from_utf8_lossy(headers.get(AUTHORIZATION)?.as_bytes()).into_owned();
     let mut parts = text.trim().split(' ');
@@ -163,7 +285,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     parts.next().filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
-/// `groups` with the one that everybody authenticated is in.
+/// Adds the group of authenticated users to `groups`.
 pub(crate) fn with_authenticated(mut groups: Vec<String>) -> Vec<String> {
     if !groups.iter().any(|g| g == AUTHENTICATED) {
         groups.push(AUTHENTICATED.into());
@@ -171,7 +293,7 @@ pub(crate) fn with_authenticated(mut groups: Vec<String>) -> Vec<String> {
     groups
 }
 
-/// Takes off what clients must not be able to say: identity headers of front proxies, in any spelling.
+/// Removes identity headers of front proxies, in any spelling: clients must not set them.
 pub(crate) fn strip_proxy_headers(headers: &mut HeaderMap) {
     let forged: Vec<http::HeaderName> =
         headers.keys().filter(|name| name.as_str().replace('_', "-").starts_with("x-remote-")).cloned().collect();
@@ -185,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_that_are_no_bearer_are_none() {
+    fn other_authorization_schemes_are_ignored() {
         for (text, expected) in [
             ("Bearer t", Some("t")),
             ("bEARER t and more", Some("t")),

@@ -2,25 +2,18 @@
 
 use std::collections::HashMap;
 
-use portolan_machinery::rbac::User;
+use portolan_strategy::rbac::User;
 use sha2::{Digest as _, Sha256};
+
+use crate::config::StaticToken;
 
 use super::with_authenticated;
 
-/// A token and whose it is.
-#[derive(Clone)]
-pub struct StaticToken {
-    /// The secret.
-    pub token: String,
-    /// Whose it is.
-    pub user: User,
-}
-
-/// Tokens by their hash, so that looking one up takes the same time whatever it shares with others.
+/// Tokens by hash, so that the time of a look-up reveals nothing about a common prefix.
 pub struct StaticTokens(HashMap<[u8; 32], User>);
 
 impl StaticTokens {
-    /// From a list.
+    /// Creates the table.
     pub fn new(tokens: Vec<StaticToken>) -> Self {
         let entry = |token: StaticToken| {
             let user = User { groups: with_authenticated(token.user.groups.clone()), ..token.user };
@@ -29,7 +22,7 @@ impl StaticTokens {
         Self(tokens.into_iter().map(entry).collect())
     }
 
-    /// Whose token this is.
+    /// Returns the user of a token.
     pub fn user(&self, token: &str) -> Option<User> {
         if self.0.is_empty() {
             return None;
@@ -39,10 +32,10 @@ impl StaticTokens {
     }
 }
 
-/// Reads a token file.
+/// Parses a token file.
 ///
 /// # Errors
-/// Names the line that is wrong, never its content.
+/// The number of an invalid line, without its content.
 pub fn parse_token_file(text: &str) -> Result<Vec<StaticToken>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     lines

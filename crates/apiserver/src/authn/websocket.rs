@@ -1,4 +1,4 @@
-//! Bearer tokens of browsers: they can put no header of their own on a WebSocket, so the token comes among its protocols.
+//! Bearer tokens in WebSocket subprotocols: browsers cannot set headers on a WebSocket.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{
@@ -9,7 +9,7 @@ use portolan_types::Status;
 
 const TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Whether a client asks for a WebSocket.
+/// Returns true if the client asks for a WebSocket.
 pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
     has_token(headers, UPGRADE, "websocket") && has_token(headers, CONNECTION, "upgrade")
 }
@@ -19,11 +19,11 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(token))
 }
 
-/// Takes what bears a token out of the protocols, whatever it is worth and whoever asks for what: nobody behind the door sees it.
+/// Removes a token from the subprotocols, valid or not, so that no handler sees it.
 ///
 /// # Errors
-/// 401, where a WebSocket is asked for, for several tokens, for what is none, and for one without another protocol, by which the
-/// server could answer.
+/// 401, if a WebSocket is asked for, for several tokens, for a malformed one, and for one without another subprotocol
+/// that the server could select.
 pub(super) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, Status> {
     let (tokens, others) = protocols(headers);
     if tokens.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, Stat
     Ok(Some(token).filter(|token| !token.is_empty()))
 }
 
-/// The tokens among the protocols that a client offers, as they are encoded, and all others.
+/// Splits the offered subprotocols into encoded tokens and all others.
 fn protocols(headers: &HeaderMap) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut tokens, mut others) = (Vec::new(), Vec::new());
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_out_of_the_protocols() {
+    fn tokens_are_removed_from_the_subprotocols() {
         let token = |text: &str| format!("{TOKEN}{}", URL_SAFE_NO_PAD.encode(text));
         let (one, other) = (token("t-ann"), token("t-bob"));
         for (case, protocols, expected, left) in [

@@ -1,52 +1,68 @@
-//! Who may do what.
+//! Authorization.
 
+mod providers;
 mod rbac;
+pub(crate) mod shared_objects;
 mod snapshot;
 mod usage;
+mod webhook;
 
-use portolan_machinery::rbac::{PolicyRule, User};
+use portolan_strategy::rbac::{PolicyRule, User};
 use portolan_types::{BoxFuture, LogicalClusterId, Status};
 
+pub(crate) use providers::authorize_provider;
 pub(crate) use rbac::RESOURCES;
 pub use rbac::RbacAuthorizer;
+pub(crate) use shared_objects::SharedObjects;
 pub use snapshot::{ClusterRoles, OwnObjects};
+pub(crate) use usage::UsableClusters;
 pub use usage::{UseGrants, identity_of};
+pub(crate) use webhook::{AuthorizedSubject, AuthorizerChain};
 
-use crate::attributes::Attributes;
+use crate::routing::attributes::Attributes;
 
-/// The answer to a question for permission.
+/// Decision of an authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Yes; and by what, for people.
+pub enum AuthorizationDecision {
+    /// Allowed, with the reason for people.
     Allowed(String),
-    /// No; and why, for people. May be empty.
+    /// Denied, with the reason for people; may be empty.
     Denied(String),
 }
 
-impl Verdict {
-    /// Whether it is a yes.
+impl AuthorizationDecision {
+    /// Returns true if it allows the request.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 }
 
-/// Decides. An error is a no.
+/// Subject of an authorization.
+pub(crate) trait AuthorizationSubject: Sync {
+    /// Returns the user.
+    fn user(&self) -> &User;
+
+    /// Returns true if another user with rights in the logical cluster impersonates it.
+    fn is_impersonated(&self) -> bool;
+}
+
+/// Authorizer. An error counts as a denial.
 pub trait Authorizer: Send + Sync {
-    /// Whether `user` may do it in this logical cluster.
+    /// Decides on a request of `user` in this logical cluster.
     ///
     /// # Errors
-    /// When the rules cannot be read.
+    /// Failure to read the rules.
     fn authorize<'a>(
         &'a self,
         cluster: LogicalClusterId,
         user: &'a User,
         attributes: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Verdict, Status>>;
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Status>>;
 
-    /// The rules that `user` holds in a namespace, or cluster-wide where it is empty.
+    /// Returns the rules of `user` in a namespace, or cluster-wide if it is empty.
     ///
     /// # Errors
-    /// When the rules cannot be read.
+    /// Failure to read the rules.
     fn rules<'a>(
         &'a self,
         cluster: LogicalClusterId,
@@ -55,17 +71,17 @@ pub trait Authorizer: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<PolicyRule>, Status>>;
 }
 
-/// Allows nobody anything: of logical clusters that are not there.
-pub(crate) struct Nothing;
+/// Authorizer of logical clusters that do not exist: denies everything.
+pub(crate) struct DenyAll;
 
-impl Authorizer for Nothing {
+impl Authorizer for DenyAll {
     fn authorize<'a>(
         &'a self,
         _: LogicalClusterId,
         _: &'a User,
         _: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Verdict, Status>> {
-        Box::pin(std::future::ready(Ok(Verdict::Denied(String::new()))))
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Status>> {
+        Box::pin(std::future::ready(Ok(AuthorizationDecision::Denied(String::new()))))
     }
 
     fn rules<'a>(

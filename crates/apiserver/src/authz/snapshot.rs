@@ -1,32 +1,32 @@
-//! The roles and bindings of one logical cluster at one moment, the shared ones among them.
+//! Snapshot of the roles and bindings of one logical cluster, including shared ones.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, LazyLock},
 };
 
-use portolan_machinery::rbac::{Binding, Bindings, PolicyRule, Roles, Subject, User, bootstrap, cluster_rules};
+use portolan_strategy::rbac::{Binding, Bindings, PolicyRule, Roles, Subject, User, bootstrap, cluster_rules};
 use portolan_types::object;
 use serde_json::Value;
 
-/// All roles and bindings of a logical cluster: its own and, where it has no own of that name, the shared ones.
+/// Roles and bindings of a logical cluster: its own, and shared ones that it has not overridden.
 pub struct ClusterRoles {
     cluster_bindings: Bindings,
     bindings: HashMap<String, Bindings>,
     cluster_rules: HashMap<String, Vec<PolicyRule>>,
-    /// By namespace and name.
+    /// Rules by namespace and role name.
     rules: HashMap<String, HashMap<String, Vec<PolicyRule>>>,
-    members: Members,
+    members: OwnSubjects,
 }
 
-/// Whom the logical cluster's own bindings name.
+/// Subjects of the logical cluster's own bindings.
 #[derive(Default)]
-struct Members {
+struct OwnSubjects {
     users: HashSet<String>,
     groups: HashSet<String>,
 }
 
-/// The objects of a logical cluster's own, as stored.
+/// Stored roles and bindings of a logical cluster.
 #[derive(Default)]
 pub struct OwnObjects {
     /// ClusterRoles.
@@ -48,32 +48,32 @@ impl OwnObjects {
     }
 }
 
-type ByName = BTreeMap<String, Arc<Value>>;
+type ObjectsByName = BTreeMap<String, Arc<Value>>;
 
-fn merged(shared: &[Value], own: Vec<Value>) -> ByName {
+fn merged(shared: &[Value], own: Vec<Value>) -> ObjectsByName {
     let named = |value: &Value| object::name(value).to_owned();
-    let mut all: ByName = shared.iter().map(|value| (named(value), Arc::new(value.clone()))).collect();
+    let mut all: ObjectsByName = shared.iter().map(|value| (named(value), Arc::new(value.clone()))).collect();
     all.extend(own.into_iter().map(|value| (named(&value), Arc::new(value))));
     all
 }
 
 impl ClusterRoles {
-    /// What a logical cluster has that never wrote a role or binding. One for all of them.
-    pub fn untouched() -> Arc<Self> {
+    /// Returns the snapshot of a logical cluster that has written no role or binding, shared by all of these.
+    pub fn shared_only() -> Arc<Self> {
         static SHARED: LazyLock<Arc<ClusterRoles>> =
             LazyLock::new(|| Arc::new(ClusterRoles::build(OwnObjects::default())));
         SHARED.clone()
     }
 
-    /// From a logical cluster's own objects.
+    /// Builds a snapshot from stored objects.
     pub fn new(own: OwnObjects) -> Arc<Self> {
-        if own.is_empty() { Self::untouched() } else { Arc::new(Self::build(own)) }
+        if own.is_empty() { Self::shared_only() } else { Arc::new(Self::build(own)) }
     }
 
     fn build(own: OwnObjects) -> Self {
         let cluster_rules = cluster_rules(&own.cluster_roles);
         let cluster_rules = cluster_rules.into_iter().map(|(name, rules)| (name.to_owned(), rules)).collect();
-        let members = Members::of(&own.cluster_role_bindings, &own.role_bindings);
+        let members = OwnSubjects::of(&own.cluster_role_bindings, &own.role_bindings);
         let cluster_bindings = merged(&bootstrap().cluster_role_bindings, own.cluster_role_bindings);
         let mut bindings: HashMap<String, Vec<Binding>> = HashMap::new();
         for binding in &own.role_bindings {
@@ -93,21 +93,21 @@ impl ClusterRoles {
         }
     }
 
-    /// The rules of a ClusterRole, aggregated ones computed.
+    /// Returns the rules of a ClusterRole, with aggregation computed.
     pub fn rules(&self, cluster_role: &str) -> Option<&[PolicyRule]> {
         self.cluster_rules.get(cluster_role).map(Vec::as_slice)
     }
 
-    /// Whether a binding of the logical cluster's own names the user.
+    /// Returns true if one of the logical cluster's own bindings names the user.
     pub(super) fn has_member(&self, user: &User) -> bool {
-        let Members { users, groups } = &self.members;
+        let OwnSubjects { users, groups } = &self.members;
         users.contains(&user.name) || user.groups.iter().any(|group| groups.contains(group))
     }
 }
 
-impl Members {
-    /// In an own copy of a shared binding the subjects of the shared one do not count: they stand in every copy, whatever it
-    /// was made for.
+impl OwnSubjects {
+    /// Collects subjects. Those of a shared binding do not count in a copy of it: every copy contains them, whatever
+    /// its purpose.
     fn of(cluster_bindings: &[Value], bindings: &[Value]) -> Self {
         let shared =
             |name: &str| bootstrap().cluster_role_bindings.iter().find(|binding| object::name(binding) == name);

@@ -1,19 +1,21 @@
-//! The right of logical clusters to use physical clusters: the RBAC verb `use`, decided where the physical cluster is
+//! Right of logical clusters to use physical clusters: the RBAC verb `use`, checked where the physical cluster is
 //! registered.
 
-use portolan_machinery::rbac::{Action, Binding, PolicyRule, Roles as _, Subject, User};
+use std::collections::BTreeSet;
+
+use portolan_strategy::rbac::{Action, Binding, PolicyRule, Roles as _, Subject, User};
 use portolan_types::{LogicalClusterId, LogicalClusterPath};
 
 use super::ClusterRoles;
 
-/// The group of all logical clusters, in the RBAC of any.
+/// Group of all logical clusters, valid in the RBAC of each.
 const EVERYBODY: &str = "system:clusters";
 
-/// Who a logical cluster is when something is placed for it.
+/// Returns the identity of a logical cluster when something is placed for it.
 ///
-/// User `system:cluster:<id>`; groups `system:clusters` (all logical clusters), `system:cluster:<path>` (this one), and
-/// `system:clusters:<path>` for itself and every ancestor, so that a binding to `system:clusters:root:acme` means `root:acme`
-/// and everything below.
+/// User `system:cluster:<id>`; groups `system:clusters` (all logical clusters), `system:cluster:<path>` (this one),
+/// and `system:clusters:<path>` for itself and every ancestor, so that a binding to `system:clusters:root:acme` means
+/// `root:acme` and everything below.
 pub fn identity_of(id: LogicalClusterId, path: &LogicalClusterPath) -> User {
     let lineage = std::iter::successors(Some(path.clone()), |path| path.parent());
     let mut groups = vec![EVERYBODY.to_owned(), format!("system:cluster:{path}")];
@@ -21,40 +23,56 @@ pub fn identity_of(id: LogicalClusterId, path: &LogicalClusterPath) -> User {
     User { name: format!("system:cluster:{id}"), groups, ..User::default() }
 }
 
-/// Who may use which of the physical clusters that are registered in one logical cluster, taken from its RBAC.
+/// Grants of `use` on the physical clusters of one logical cluster, taken from its RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UseGrants(Vec<(Subject, Named)>);
+pub struct UseGrants(Vec<(Subject, UsableNames)>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Named {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum UsableNames {
     All,
     One(String),
 }
 
 impl UseGrants {
-    /// What the ClusterRoleBindings of a logical cluster grant.
+    /// Collects the grants of the ClusterRoleBindings.
     pub fn of(roles: &ClusterRoles) -> Self {
         let grants = |binding: &Binding| {
             let rules = (binding.role_kind == "ClusterRole").then(|| roles.cluster_role_rules(&binding.role_name));
-            let named: Vec<Named> = rules.flatten().into_iter().flatten().flat_map(named).collect();
-            let pairs = binding.subjects.iter().flat_map(|subject| named.iter().map(|n| (subject.clone(), n.clone())));
+            let usable_names: Vec<UsableNames> = rules.flatten().into_iter().flatten().flat_map(usable_names).collect();
+            let pairs =
+                binding.subjects.iter().flat_map(|subject| usable_names.iter().map(|n| (subject.clone(), n.clone())));
             pairs.collect::<Vec<_>>()
         };
         Self(roles.cluster_role_bindings().iter().flat_map(grants).collect())
     }
 
-    /// Whether a logical cluster, as [`identity_of`] names it, may use the physical cluster `name`.
+    /// Returns true if the logical cluster with this [`identity_of`] may use the physical cluster `name`.
     pub fn allow(&self, user: &User, name: &str) -> bool {
-        let is_named = |named: &Named| match named {
-            Named::All => true,
-            Named::One(own) => own == name,
+        let is_named = |usable_names: &UsableNames| match usable_names {
+            UsableNames::All => true,
+            UsableNames::One(own) => own == name,
         };
-        self.0.iter().any(|(subject, named)| is_named(named) && subject.is(user))
+        self.0.iter().any(|(subject, usable_names)| is_named(usable_names) && subject.is(user))
+    }
+
+    /// Returns the physical clusters that the logical cluster with this [`identity_of`] may use.
+    pub(crate) fn usable_by(&self, user: &User) -> UsableClusters {
+        let granted: BTreeSet<_> =
+            self.0.iter().filter(|(subject, _)| subject.is(user)).map(|(_, names)| names).collect();
+        if granted.contains(&UsableNames::All) {
+            UsableClusters(BTreeSet::from([UsableNames::All]))
+        } else {
+            UsableClusters(granted.into_iter().cloned().collect())
+        }
     }
 }
 
-/// The physical clusters that a rule lets its holders use.
-fn named(rule: &PolicyRule) -> Vec<Named> {
+/// Physical clusters of one logical cluster that another one may use. Equal sets grant the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsableClusters(BTreeSet<UsableNames>);
+
+/// Returns the physical clusters that a rule covers.
+fn usable_names(rule: &PolicyRule) -> Vec<UsableNames> {
     let allows = |name: &str| {
         rule.allows(Action::Resource {
             verb: "use",
@@ -66,8 +84,8 @@ fn named(rule: &PolicyRule) -> Vec<Named> {
         })
     };
     match rule.resource_names.as_slice() {
-        [] => allows("").then_some(Named::All).into_iter().collect(),
-        names => names.iter().filter(|name| allows(name)).cloned().map(Named::One).collect(),
+        [] => allows("").then_some(UsableNames::All).into_iter().collect(),
+        names => names.iter().filter(|name| allows(name)).cloned().map(UsableNames::One).collect(),
     }
 }
 
@@ -86,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_bound_may_use_a_physical_cluster() {
+    fn bound_logical_clusters_may_use_a_physical_cluster() {
         let shop = identity_of(LogicalClusterId::new(7), &"root:acme:shop".parse().unwrap());
         let role = json!({"metadata": {"name": "r"}, "rules": [
             {"verbs": ["use"], "apiGroups": ["portolan.dev"], "resources": ["physicalclusters"], "resourceNames": ["east"]},

@@ -1,12 +1,10 @@
-//! How a logical cluster comes to be: all of it in the transaction of its workspace.
+//! Creation of a logical cluster in the transaction of its workspace.
 
 use std::ops::Range;
 
-use portolan_machinery::{
-    kinds::KindTable,
-    lifecycle::{self, WriteContext},
-};
-use portolan_store::{Account, Counter, DynStore, Expect, StoreError, Transaction, Usage, Write};
+use portolan_kinds::KindTable;
+use portolan_store::{AccountLimit, DynStore, Expect, SnapshotCounter, StoreError, StoredUsage, Transaction, Write};
+use portolan_strategy::lifecycle::{self, WriteContext};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, ResourceVersion, Seams, Status, Uid,
 };
@@ -14,63 +12,74 @@ use serde_json::{Value, json};
 
 use crate::errors::{damaged, status_for};
 
-use super::{LogicalCluster, Phase, WorkspaceLimits, record};
+use super::{ClusterPhase, LogicalCluster, WorkspaceLimits, record};
 
-/// The namespaces that every logical cluster has from the start.
+/// Namespaces that every logical cluster starts with.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-/// Ids that are reserved at once. A crash loses the rest of a block; ids are never given twice.
+/// Number of ids reserved at once. A crash loses the rest of a block; ids are never reused.
 const BLOCK: u64 = 64;
 const ATTEMPTS: usize = 16;
-/// The name of what counts them.
+/// Name of the id counter.
 const COUNTER: &str = "logicalclusters";
 
-/// A logical cluster that is about to be.
-pub(crate) struct Birth {
-    /// Its entry, to be inserted into the directory after the commit.
-    pub(crate) cluster: Newborn,
-    /// What is to be committed.
+/// Logical cluster about to be committed.
+pub(crate) struct PreparedCluster {
+    /// Entry to insert into the directory after the commit.
+    pub(crate) cluster: UncommittedCluster,
+    /// Writes to commit.
     pub(crate) writes: Vec<Write>,
 }
 
-/// An entry that is not committed: since when it is there is not known yet.
+/// Directory entry before its commit, when its first revision is unknown.
 #[derive(Clone, Debug)]
-pub(crate) struct Newborn(LogicalCluster);
+pub(crate) struct UncommittedCluster(LogicalCluster);
 
-impl Newborn {
-    /// The key of the entry.
+impl UncommittedCluster {
+    /// Returns the key of the entry.
     pub(crate) fn key(&self) -> ObjectKey {
         record::key_of(self.0.id)
     }
 
-    /// The account that limits it, where the server allows `most`.
-    pub(crate) fn account(&self, most: Usage) -> Option<Account> {
+    /// Returns the account that limits it; `most` is the server's default.
+    pub(crate) fn account(&self, most: StoredUsage) -> Option<AccountLimit> {
         self.0.account(most)
     }
 
-    /// The entry, which was committed with this revision.
+    /// Returns the entry as committed with this revision.
     pub(crate) fn since(self, revision: ResourceVersion) -> LogicalCluster {
         LogicalCluster { since: revision, ..self.0 }
     }
 }
 
+/// Owner of a new logical cluster.
+pub(crate) struct ClusterOwner {
+    /// Logical cluster above it.
+    pub(crate) parent: LogicalClusterId,
+    /// Uid of its Workspace; a home workspace has none.
+    pub(crate) workspace: Option<Uid>,
+    /// Its own limits.
+    pub(crate) limits: WorkspaceLimits,
+}
+
 /// Prepares the directory entry and the namespaces of a new logical cluster.
-pub(crate) fn birth(
+pub(crate) fn prepare_cluster(
     id: LogicalClusterId,
     path: LogicalClusterPath,
-    of: Option<(LogicalClusterId, Uid, WorkspaceLimits)>,
+    owner: Option<ClusterOwner>,
     seams: &Seams,
-) -> Result<Birth, Status> {
-    let limits = of.as_ref().map(|(.., limits)| *limits).filter(|limits| !limits.is_none()).map(Box::new);
-    let (parent, workspace) = of.map(|(parent, workspace, _)| (parent, workspace)).unzip();
+) -> Result<PreparedCluster, Status> {
+    let limits = owner.as_ref().map(|owner| owner.limits).filter(|limits| !limits.is_none()).map(Box::new);
+    let (parent, workspace) = owner.map(|owner| (owner.parent, owner.workspace)).unzip();
+    let workspace = workspace.flatten();
     let created = seams.now_text();
     let since = ResourceVersion::FIRST;
-    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase: Phase::Ready, limits };
+    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase: ClusterPhase::Ready, limits };
     let absent = |key, record| Write { key, expect: Expect::Absent, record: Some(record) };
     let mut writes = vec![absent(record::key_of(id), record::of(&cluster))];
     for name in NAMESPACES {
         writes.push(absent(namespace_key(id, name), Record::of(&namespace(name, seams)?)));
     }
-    Ok(Birth { cluster: Newborn(cluster), writes })
+    Ok(PreparedCluster { cluster: UncommittedCluster(cluster), writes })
 }
 
 fn namespace_key(id: LogicalClusterId, name: &str) -> ObjectKey {
@@ -85,13 +94,13 @@ fn namespace(name: &str, seams: &Seams) -> Result<Value, Status> {
     lifecycle::prepare_create(&WriteContext::new(table, seams), kind, object, None, Some(name))
 }
 
-/// Makes `root` at the first start of a store.
+/// Creates `root` in a new store.
 pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<LogicalCluster, Status> {
-    let birth = birth(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, seams)?;
-    let txn = Transaction { writes: birth.writes, ..Transaction::default() };
+    let prepare_cluster = prepare_cluster(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, seams)?;
+    let txn = Transaction { writes: prepare_cluster.writes, ..Transaction::default() };
     match store.commit(txn).await {
-        Ok(committed) => Ok(birth.cluster.since(committed.into_inner().first)),
-        // Another server on the same store was faster.
+        Ok(committed) => Ok(prepare_cluster.cluster.since(committed.into_inner().first)),
+        // Another server on the same store created it first.
         Err(StoreError::AlreadyExists { key }) => {
             let stored = store.get(&record::key_of(LogicalClusterId::ROOT)).await.map_err(|e| status_for(&e))?;
             record::read(&stored.ok_or_else(|| Status::internal(format!("{key} is half there")))?)
@@ -100,7 +109,7 @@ pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<Logica
     }
 }
 
-/// Hands out ids, a block at a time.
+/// Allocator of ids, which reserves them in blocks.
 pub(crate) struct IdAllocator {
     block: tokio::sync::Mutex<Range<u64>>,
 }
@@ -110,7 +119,7 @@ impl IdAllocator {
         Self { block: tokio::sync::Mutex::new(0..0) }
     }
 
-    /// An id that nobody has had.
+    /// Returns an id that was never used.
     pub(crate) async fn next(&self, store: &DynStore) -> Result<LogicalClusterId, Status> {
         let mut block = self.block.lock().await;
         if block.is_empty() {
@@ -121,10 +130,10 @@ impl IdAllocator {
     }
 }
 
-/// Counts the ids that were given. After a restore no logical cluster has the id of one that was made after the snapshot: what
-/// such a one left on physical clusters is not taken for the new one's.
-pub fn id_counter() -> Counter {
-    Counter { key: counter_key(), raise }
+/// Returns the counter of used ids. A restore raises it, so that no logical cluster gets the id of one created after
+/// the snapshot, whose remains on physical clusters would be taken for its own.
+pub fn id_counter() -> SnapshotCounter {
+    SnapshotCounter { key: counter_key(), raise }
 }
 
 fn counter_key() -> ObjectKey {
@@ -140,7 +149,7 @@ fn raise(found: Option<Value>, by: u64) -> Option<Record> {
     next_of(found.as_ref())?.checked_add(by).map(counted)
 }
 
-/// The first id that has not been given; `None` when the counter is damaged.
+/// Returns the first unused id; `None` if the counter is damaged.
 fn next_of(counter: Option<&Value>) -> Option<u64> {
     match counter {
         None => Some(LogicalClusterId::ROOT.get() + 1),
@@ -173,7 +182,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_store_restored_of_a_snapshot_gives_an_id_of_another() {
+    async fn restored_stores_never_reuse_ids() {
         let store = memory();
         let mut highest = IdAllocator::new().next(&store).await.unwrap().get();
         let mut bytes = Vec::new();

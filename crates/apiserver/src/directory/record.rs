@@ -10,16 +10,16 @@ use crate::errors::{damaged, log};
 
 use super::{LogicalCluster, WorkspaceLimits};
 
-/// Where a logical cluster is in its life.
+/// Phase in the life of a logical cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ClusterPhase {
     /// In use.
     Ready,
     /// Its workspace is being deleted.
     Deleting,
 }
 
-impl Phase {
+impl ClusterPhase {
     fn text(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -28,21 +28,21 @@ impl Phase {
     }
 }
 
-/// Group of the records and of the virtual object that a logical cluster shows of itself.
+/// Group of the records, and of the virtual object in which a logical cluster shows itself.
 pub(crate) const GROUP: &str = "core.kcp.io";
 
-/// `logicalclusters.core.kcp.io`.
+/// Returns the resource `logicalclusters.core.kcp.io`.
 pub(crate) fn resource() -> GroupResource {
     GroupResource::new(GROUP, "logicalclusters")
 }
 
-/// The key of a directory entry.
+/// Returns the key of a directory entry.
 pub(crate) fn key_of(id: LogicalClusterId) -> ObjectKey {
     let name = id.to_string().parse().expect("the text of an id is a path segment");
     ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, resource(), name)
 }
 
-/// The record of an entry.
+/// Encodes an entry.
 pub(super) fn of(cluster: &LogicalCluster) -> Record {
     Record::of(&json!({
         "apiVersion": "core.kcp.io/v1alpha1",
@@ -59,7 +59,7 @@ pub(super) fn of(cluster: &LogicalCluster) -> Record {
     }))
 }
 
-/// Reads an entry.
+/// Decodes an entry.
 pub(super) fn read(stored: &StoredObject) -> Result<LogicalCluster, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
     parse(&value, stored.created).ok_or_else(|| {
@@ -80,8 +80,8 @@ fn parse(value: &Value, since: ResourceVersion) -> Option<LogicalCluster> {
         created: object::meta_text(value, "creationTimestamp").to_owned(),
         since,
         phase: match value.get("status")?.get("phase")?.as_str()? {
-            "Deleting" => Phase::Deleting,
-            _ => Phase::Ready,
+            "Deleting" => ClusterPhase::Deleting,
+            _ => ClusterPhase::Ready,
         },
         limits: (!limits.is_none()).then(|| Box::new(limits)),
     })
@@ -100,7 +100,7 @@ mod tests {
             workspace: Some("u-1".parse().unwrap()),
             created: "2026-01-01T00:00:00Z".into(),
             since: ResourceVersion::FIRST,
-            phase: Phase::Deleting,
+            phase: ClusterPhase::Deleting,
             limits: Some(Box::new(WorkspaceLimits { objects: Some(7), bytes: None })),
         };
         let value = of(&cluster).to_value(ResourceVersion::FIRST).unwrap();

@@ -1,44 +1,33 @@
-//! `Accept`, as the library reads it that kube-apiserver negotiates with (`munnerz/goautoneg`): nothing is refused for its quality,
-//! what it cannot read it passes over, and the order that it sorts by contradicts itself where qualities and wildcards do.
+//! `Accept` header as kube-apiserver's library (`munnerz/goautoneg`) parses it: no range is refused for its quality,
+//! and malformed ranges are skipped. The order differs for headers in which a wildcard has a higher quality than a
+//! type: there the library's order contradicts itself, and quality comes first here.
+
+use std::cmp::Ordering;
 
 use portolan_types::number;
 
-use super::go_sort;
-
-/// A media range.
+/// Media range of an `Accept` header.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clause<'a> {
+pub(super) struct AcceptRange<'a> {
     pub(super) main: &'a str,
     pub(super) sub: &'a str,
     quality: f64,
     parameters: &'a str,
 }
 
-/// Ranges that are sorted. Nobody keeps more: of those the best is sought in one pass, as an order that is one would have it.
-const MAX_SORTED: usize = 1000;
-
-/// What the best of the ranges is good for that are good for anything.
-pub(super) fn first<T>(header: &str, good_for: impl Fn(&Clause<'_>) -> Option<T>) -> Option<T> {
-    if all(header).nth(MAX_SORTED).is_none() {
-        return sorted(header).iter().find_map(good_for);
-    }
-    let good = all(header).filter_map(|clause| Some((clause, good_for(&clause)?)));
-    let best = good.reduce(|best, next| if next.0.is_before(&best.0) { next } else { best });
-    best.map(|(_, what)| what)
+/// Returns the first usable result of the ranges, best first.
+pub(super) fn first<T>(header: &str, good_for: impl Fn(&AcceptRange<'_>) -> Option<T>) -> Option<T> {
+    sorted(header).iter().find_map(good_for)
 }
 
-fn all(header: &str) -> impl Iterator<Item = Clause<'_>> {
-    parts(header, ',').filter_map(Clause::parse)
-}
-
-/// Best first.
-fn sorted(header: &str) -> Vec<Clause<'_>> {
-    let mut all: Vec<_> = all(header).collect();
-    go_sort::sort(&mut all, Clause::is_before);
+/// Parses and sorts the ranges, best first.
+fn sorted(header: &str) -> Vec<AcceptRange<'_>> {
+    let mut all: Vec<_> = parts(header, ',').filter_map(AcceptRange::parse).collect();
+    all.sort_by(AcceptRange::preference);
     all
 }
 
-impl<'a> Clause<'a> {
+impl<'a> AcceptRange<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         let (range, parameters) = cut(trim(text), ';');
         let (main, sub) = cut(range, '/');
@@ -56,30 +45,31 @@ impl<'a> Clause<'a> {
         Some(clause)
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     pub(super) fn parameter(&self, name: &str) -> Option<&'a str> {
         self.values(name).last().map(trim)
     }
 
-    /// All values of a parameter, of which the last one counts. Those that are empty or have an `=` are none.
+    /// Returns all values of a parameter, of which the last counts. Empty values and those with `=` are skipped.
     fn values(&self, name: &str) -> impl Iterator<Item = &'a str> {
         let pairs = parts(self.parameters, ';').map(|part| cut(part, '='));
         let named = pairs.filter(move |(key, value)| trim(key) == name && !value.is_empty());
         named.map(|(_, value)| cut(value, '=')).filter(|(_, more)| more.is_empty()).map(|(value, _)| value)
     }
 
-    /// Whether it goes before another. Of two ranges each may go before the other.
-    fn is_before(&self, other: &Self) -> bool {
-        self.quality > other.quality || (self.main != "*" && other.main == "*") || (self.sub != "*" && other.sub == "*")
+    /// Compares two ranges, the preferred one first: by quality, then types before wildcards.
+    fn preference(&self, other: &Self) -> Ordering {
+        let wildcards = |range: &Self| (range.main == "*", range.sub == "*");
+        other.quality.total_cmp(&self.quality).then_with(|| wildcards(self).cmp(&wildcards(other)))
     }
 }
 
-/// What stands before a separator, and what behind it.
+/// Splits text at the first separator.
 fn cut(text: &str, separator: char) -> (&str, &str) {
     text.split_once(separator).unwrap_or((text, ""))
 }
 
-/// The parts between separators; none of an empty text, nor behind the last separator.
+/// Splits text at each separator; empty text has no parts, and a trailing separator adds none.
 fn parts(mut rest: &str, separator: char) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let part;
@@ -92,9 +82,10 @@ fn trim(text: &str) -> &str {
     text.trim_matches(' ')
 }
 
-/// A quality as `strconv.ParseFloat` reads 32 bits, 0 for what it does not.
+/// Parses a quality as `strconv.ParseFloat` with 32 bits; 0 for malformed text and NaN. Zero has no sign.
 fn quality(text: &str) -> f64 {
-    number::float(text).map_or(0.0, |quality| f64::from(quality as f32))
+    let parsed = number::float(text).map_or(0.0, |quality| f64::from(quality as f32));
+    if parsed.is_nan() || parsed == 0.0 { 0.0 } else { parsed }
 }
 
 #[cfg(test)]
@@ -102,7 +93,7 @@ mod tests {
     use super::*;
 
     fn order(header: &str) -> String {
-        let shown = |clause: &Clause<'_>| format!("{}/{}", clause.main, clause.sub);
+        let shown = |clause: &AcceptRange<'_>| format!("{}/{}", clause.main, clause.sub);
         sorted(header).iter().map(shown).collect::<Vec<_>>().join(" ")
     }
 
@@ -129,17 +120,18 @@ mod tests {
             ("a/1;q=0.1,a/2;q=0.9,a/3;q=0.5", "a/2 a/3 a/1"),
             ("a/1;q=0,a/2;q=-1,a/3;q=2", "a/3 a/1 a/2"),
             ("a/1;q=0,a/2", "a/2 a/1"),
-            // What is no number is 0, and what is too large the largest.
+            // Malformed text is 0, and a number out of range is the largest one.
             ("a/1;q=x,a/2;q=0.1", "a/2 a/1"),
             ("a/1;q= 0.5,a/2;q=0.1", "a/2 a/1"),
             ("a/1;q=1,a/2;q=1e99", "a/2 a/1"),
             ("a/1;q=0.9;q=0.1,a/2;q=0.5", "a/2 a/1"),
             ("a/1; q =0.1,a/2;q=0.5", "a/2 a/1"),
-            // Without a value there is no parameter.
+            // A parameter without a value is skipped.
             ("a/1;q=,a/2;q", "a/1 a/2"),
             ("a/1;q=0.1=2,a/2", "a/1 a/2"),
-            // NaN is neither more nor less.
-            ("a/1;q=NaN,a/2,*/*;q=NaN", "a/1 a/2 */*"),
+            // NaN is 0.
+            ("a/1;q=NaN,a/2,*/*;q=NaN", "a/2 a/1 */*"),
+            ("a/1;q=-0,a/2;q=0", "a/1 a/2"),
             ("a/1;q=-nan,a/2;q=0.5", "a/2 a/1"),
             ("a/1,a/2;q=Inf", "a/2 a/1"),
             ("a/1;q=0.1_1,a/2;q=0.1", "a/1 a/2"),
@@ -147,10 +139,10 @@ mod tests {
             ("a/1;q=0x1p-2,a/2;q=0.5,a/3;q=0.1", "a/2 a/1 a/3"),
             ("a/1;q=0x1,a/2;q=0.5", "a/2 a/1"),
             ("*/*,a/*,a/1", "a/1 a/* */*"),
-            // Either goes before the other: the one that is behind.
-            ("*/*,a/1;q=0.5", "a/1 */*"),
+            // Quality comes before wildcards, also where kube-apiserver's order contradicts itself.
+            ("*/*,a/1;q=0.5", "*/* a/1"),
             ("a/1;q=0.5,*/*", "*/* a/1"),
-            ("a/*;q=0.5,a/1;q=0.1", "a/1 a/*"),
+            ("a/*;q=0.5,a/1;q=0.1", "a/* a/1"),
         ] {
             assert_eq!(order(header), expected, "{header:?}");
         }

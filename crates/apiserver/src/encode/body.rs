@@ -1,4 +1,4 @@
-//! Bodies of answers.
+//! Response bodies.
 
 use std::{
     any::Any,
@@ -16,25 +16,26 @@ use prometheus::Histogram;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::limits::{Charge, SMALL};
+use crate::limits::{MemoryCharge, UNCHARGED_BYTES};
 
-/// Why a body ends before its end. The connection, or its stream, is cut off then, so that nobody takes a part for the whole.
+/// Error that ends a body early. The connection or its stream is then cut off, so that no client takes the part for the
+/// whole.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer.
+/// Response body.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A body that is there as a whole.
+/// Returns a body that is complete in memory.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// No body.
+/// Returns an empty body.
 pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that comes in pieces.
+/// Returns a body that is sent in pieces.
 pub(crate) fn stream<E>(pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Body
 where
     E: Into<BodyError> + 'static,
@@ -42,9 +43,9 @@ where
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data).map_err(Into::into))).boxed_unsync()
 }
 
-/// Keeps `guard` while a body is being sent that is not there as a whole, and tells its size at the end to whom it matters. At `deadline` both are
-/// given up, also when the client does not read: it holds no place for ever.
-pub(crate) fn held(
+/// Keeps `guard` while a streamed body is sent, and observes its size at the end. Both are dropped at `deadline`, even
+/// if the client does not read, so that a stalled client does not hold a permit forever.
+pub(crate) fn with_guard(
     body: Body,
     guard: impl Send + 'static,
     deadline: Option<Instant>,
@@ -53,7 +54,7 @@ pub(crate) fn held(
     if body.size_hint().exact().is_some() {
         return body;
     }
-    let kept: Kept = Arc::new(Mutex::new(Some((body, Box::new(guard)))));
+    let kept: SharedBody = Arc::new(Mutex::new(Some((body, Box::new(guard)))));
     let timer = deadline.map(|deadline| {
         let kept = kept.clone();
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -61,23 +62,24 @@ pub(crate) fn held(
             kept.lock().take();
         }))
     });
-    Held { kept, _timer: timer, sent: 0, size: size() }.boxed_unsync()
+    GuardedBody { kept, _timer: timer, sent: 0, size: size() }.boxed_unsync()
 }
 
-/// Keeps `charge` until a body that is there as a whole has been sent.
-pub(crate) fn kept(body: Body, charge: Charge) -> Body {
-    match body.size_hint().exact().is_some_and(|bytes| bytes <= SMALL as u64) {
-        true => body,
-        false => Charged { body, _charge: charge }.boxed_unsync(),
+/// Keeps `charge` until a complete body has been sent.
+pub(crate) fn with_charge(body: Body, charge: MemoryCharge) -> Body {
+    if body.size_hint().exact().is_some_and(|bytes| bytes <= UNCHARGED_BYTES as u64) {
+        body
+    } else {
+        ChargedBody { body, _charge: charge }.boxed_unsync()
     }
 }
 
-struct Charged {
+struct ChargedBody {
     body: Body,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
-impl http_body::Body for Charged {
+impl http_body::Body for ChargedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -97,30 +99,30 @@ impl http_body::Body for Charged {
     }
 }
 
-/// A body and its guard; nothing after the deadline.
-type Kept = Arc<Mutex<Option<(Body, Box<dyn Any + Send>)>>>;
+/// Body and its guard; `None` after the deadline.
+type SharedBody = Arc<Mutex<Option<(Body, Box<dyn Any + Send>)>>>;
 
-struct Held {
-    kept: Kept,
+struct GuardedBody {
+    kept: SharedBody,
     _timer: Option<AbortOnDropHandle<()>>,
     sent: usize,
     size: Option<Histogram>,
 }
 
-impl Drop for Held {
+impl Drop for GuardedBody {
     fn drop(&mut self) {
-        // Not when the timer's task gets to run.
+        // The deadline has passed even if the timer task has not run yet.
         self.kept.lock().take();
         self.size.iter().for_each(|size| size.observe(self.sent as f64));
     }
 }
 
-/// A body was not read in time.
+/// Error of a body that was not read before its deadline.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was not read in time")]
-struct Expired;
+struct ReadTimeout;
 
-impl http_body::Body for Held {
+impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -130,7 +132,7 @@ impl http_body::Body for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match self.kept.lock().as_mut() {
             Some((body, _)) => ready!(Pin::new(body).poll_frame(context)),
-            None => Some(Err(Expired.into())),
+            None => Some(Err(ReadTimeout.into())),
         };
         if let Some(Ok(frame)) = &frame {
             self.sent += frame.data_ref().map_or(0, Bytes::len);
@@ -158,7 +160,7 @@ mod tests {
         let pieces = || futures::stream::iter((0..3).map(|n| Ok::<_, BodyError>(Bytes::from(vec![n; 10]))));
         let deadline = Some(Instant::now() + Duration::from_secs(60));
         let sizes = Histogram::with_opts(prometheus::HistogramOpts::new("sizes", "Bytes.")).unwrap();
-        let held = |deadline| held(stream(pieces()), place.clone(), deadline, || Some(sizes.clone()));
+        let held = |deadline| with_guard(stream(pieces()), place.clone(), deadline, || Some(sizes.clone()));
         let whole = held(deadline).collect().await.unwrap().to_bytes();
         assert_eq!((sizes.get_sample_count(), sizes.get_sample_sum()), (1, 30.0));
         assert_eq!((whole.len(), Arc::strong_count(&place)), (30, 1), "read to the end");

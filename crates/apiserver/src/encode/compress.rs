@@ -1,4 +1,4 @@
-//! gzip, for large answers to those who ask for it.
+//! gzip, for large responses to clients that accept it.
 
 use std::io::Write as _;
 
@@ -7,14 +7,14 @@ use flate2::{Compression, write::GzEncoder};
 use futures::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header::ACCEPT_ENCODING};
 
-/// Answers up to this size are not worth compressing, in bytes.
+/// Largest response that is sent uncompressed, in bytes.
 pub(crate) const MIN_SIZE: usize = 128 * 1024;
-/// Fast rather than small: what upstream uses.
+/// Compression level; kube-apiserver uses the same.
 const LEVEL: u32 = 4;
-/// Compressed bytes that are worth sending, before the end.
-const READY: usize = 32 * 1024;
+/// Compressed bytes that are sent before the end.
+const FLUSH_SIZE: usize = 32 * 1024;
 
-/// Whether the client takes gzip.
+/// Returns true if the client accepts gzip.
 pub(crate) fn wants_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -23,14 +23,14 @@ pub(crate) fn wants_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Compresses pieces as they come, so that never more than a few are in memory.
+/// Compresses pieces as they come, so that only a few are in memory.
 pub(crate) fn gzip<E>(pieces: impl Stream<Item = Result<Bytes, E>> + Unpin) -> impl Stream<Item = Result<Bytes, E>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
     stream::try_unfold(Some((encoder, pieces)), |state| async move {
         let Some((mut encoder, mut pieces)) = state else { return Ok(None) };
         while let Some(piece) = pieces.next().await {
             encoder.write_all(&piece?).expect("memory takes writes");
-            if encoder.get_ref().len() >= READY {
+            if encoder.get_ref().len() >= FLUSH_SIZE {
                 let ready = std::mem::take(encoder.get_mut());
                 return Ok(Some((Bytes::from(ready), Some((encoder, pieces)))));
             }

@@ -1,6 +1,6 @@
-//! `Content-Type`, as Go's `mime.ParseMediaType` reads it.
+//! `Content-Type` as Go's `mime.ParseMediaType` parses it.
 
-/// The media type without its parameters, in lower case; `None` for what is none.
+/// Returns the media type without its parameters, in lower case; `None` if it is malformed.
 pub(super) fn parse(text: &str) -> Option<String> {
     let (base, mut rest) = text.split_at(text.find(';').unwrap_or(text.len()));
     let media = base.trim().to_lowercase();
@@ -24,7 +24,7 @@ fn check(media: &str) -> Option<()> {
     [main, sub].iter().all(|part| !part.is_empty() && part.chars().all(is_token)).then_some(())
 }
 
-/// Name and value of the first parameter, and what comes behind it.
+/// Returns name and value of the first parameter, and the rest.
 fn parameter(text: &str) -> Option<(String, String, &str)> {
     let text = text.trim_start().strip_prefix(';')?.trim_start();
     let (name, text) = token(text);
@@ -38,7 +38,7 @@ fn parameter(text: &str) -> Option<(String, String, &str)> {
     (!name.is_empty()).then(|| (name.to_lowercase(), value, rest))
 }
 
-/// What stands before the closing quote, and what comes behind it.
+/// Returns the text before the closing quote, and the rest.
 fn quoted_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices().peekable();

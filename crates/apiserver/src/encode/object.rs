@@ -1,55 +1,57 @@
-//! One object as an answer.
+//! Response with one object.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::USER_AGENT};
-use portolan_machinery::{
+use portolan_codec::{
     conversion,
     decode::{self, MediaType},
-    kinds::TypeId,
     protobuf,
-    table::{self, IncludeObject},
 };
+use portolan_kinds::TypeId;
 use portolan_store::StoredObject;
+use portolan_strategy::table::{self, IncludeObject};
 use portolan_types::{GroupVersionKind, ManagedFields, Reason, ResourceVersion, Status, quoted::go_quoted};
 use serde_json::{Value, json};
 
 use crate::{
-    call::{Call, Target},
     errors::damaged,
-    query::Query,
+    objects::{stored_tree, tree},
+    request::{RequestContext, ResourceTarget},
+    routing::query::Query,
 };
 
 use super::{
-    Accepted, Body, Form, Many, Media, MetaVersion, Offer, Shown, Written, finish, full, media_type, negotiate,
+    Body, FormOffer, MetaVersion, MetadataShape, NegotiatedForm, ObjectForm, OfferedForms, ResponseFormat, StatusForm,
+    finish, full, media_type, negotiate,
     negotiate::{LIST_TYPES, OBJECT_TYPES},
     wants_gzip,
 };
 
-/// How the objects of one answer look.
+/// Form of all objects of one response.
 #[derive(Clone)]
-pub(crate) struct Shape {
-    pub(crate) target: Target,
-    pub(crate) accepted: Accepted,
+pub(crate) struct ResponseShape {
+    pub(crate) target: ResourceTarget,
+    pub(crate) accepted: NegotiatedForm,
     pub(crate) pretty: bool,
     pub(crate) gzip: bool,
     pub(crate) include: IncludeObject,
     pub(crate) now: jiff::Timestamp,
-    /// Why nothing can be shown like this.
-    pub(crate) unfit: Option<Box<Status>>,
+    /// Error if the answer cannot have this form.
+    pub(crate) form_error: Option<Box<Status>>,
 }
 
-impl Shape {
-    /// What the client of a call wants. Whether the answer can be shown like that is asked when there is one: [`Shape::fits`].
+impl ResponseShape {
+    /// Negotiates the form of the response. If the answer can have that form is checked later: [`ResponseShape::fits`].
     ///
     /// # Errors
-    /// 406 when it accepts nothing that there is.
-    pub(crate) fn of(call: &Call, target: &Target, now: jiff::Timestamp) -> Result<Self, Status> {
+    /// 406 when the client accepts no form that exists.
+    pub(crate) fn of(call: &RequestContext, target: &ResourceTarget, now: jiff::Timestamp) -> Result<Self, Status> {
         let routed = routed(call, target);
-        let shown = if has_table(call, target) { Shown::Table } else { Shown::Metadata };
-        let offer = Offer { shown, protobuf: target.has_protobuf(), routed };
+        let shown = if has_table(call, target) { OfferedForms::Table } else { OfferedForms::Metadata };
+        let offer = FormOffer { shown, protobuf: target.has_protobuf(), routed };
         let accepted = negotiate(&call.headers, offer)?;
         let include = include(accepted.form, call.query.text("includeObject"));
-        let unfit = check_many(call, target, accepted.form).and(include.clone().map(drop)).err();
+        let form_error = check_many(call, target, accepted.form).and(include.clone().map(drop)).err();
         Ok(Self {
             target: target.clone(),
             accepted,
@@ -57,72 +59,73 @@ impl Shape {
             gzip: wants_gzip(&call.headers),
             include: include.unwrap_or(IncludeObject::Metadata),
             now,
-            unfit: unfit.map(Box::new),
+            form_error: form_error.map(Box::new),
         })
     }
 
-    /// Whether what is asked for can be shown like this.
+    /// Checks that the answer can have this form.
     ///
     /// # Errors
-    /// 406 for the metadata of many of one, or of one of many, 400 for an unknown `includeObject`.
+    /// 406 for the metadata of a list of one object, or of one object of a list; 400 for an unknown `includeObject`.
     pub(crate) fn fits(&self) -> Result<(), Status> {
-        self.unfit.as_deref().map_or(Ok(()), |unfit| Err(unfit.clone()))
+        self.form_error.as_deref().map_or(Ok(()), |form_error| Err(form_error.clone()))
     }
 
-    /// How a `Status` is written in this form.
-    pub(crate) fn written(&self) -> Written {
-        Written { media: self.accepted.media, pretty: self.pretty }
+    /// Returns the form of a `Status`.
+    pub(crate) fn written(&self) -> StatusForm {
+        StatusForm { media: self.accepted.media, pretty: self.pretty }
     }
 
-    /// Whether stored bytes, with the resourceVersion spliced in, are the answer.
+    /// Returns true if the stored bytes, with the resourceVersion inserted, are the response.
     pub(crate) fn is_stored_form(&self) -> bool {
-        let plain = self.accepted.media == Media::Json && self.accepted.form == Form::Object;
+        let plain = self.accepted.media == ResponseFormat::Json && self.accepted.form == ObjectForm::Object;
         plain && !self.pretty && self.target.is_read_as_served() && !self.target.has_no_revision()
     }
 
-    /// A stored object as a tree, in the served version; for a table as it is stored: rows are printed of what no version
-    /// has rearranged.
+    /// Returns a stored object as a tree in the served version. For a table it stays as stored: rows are printed from
+    /// an object that no version has rearranged.
     pub(crate) fn tree(&self, stored: &StoredObject) -> Result<Value, Status> {
-        match self.accepted.form == Form::Table && self.target.kind.is_typed() {
-            true => stored_tree(&self.target, stored),
-            false => tree(&self.target, stored),
+        if self.accepted.form == ObjectForm::Table && self.target.kind.is_typed() {
+            stored_tree(&self.target, stored)
+        } else {
+            tree(&self.target, stored)
         }
     }
 
-    /// Whether a row of a table holds the stored bytes of the metadata. Columns of one's own may print anything, managed
-    /// fields too.
+    /// Returns true if table rows contain the stored bytes of the metadata. Custom columns can print any field,
+    /// including managed fields.
     pub(crate) fn rows_hold_stored_metadata(&self) -> bool {
-        let json = self.accepted.media == Media::Json && self.accepted.form == Form::Table && !self.pretty;
+        let json =
+            self.accepted.media == ResponseFormat::Json && self.accepted.form == ObjectForm::Table && !self.pretty;
         let kind = &self.target.kind;
         let built_in = kind.content.is_none() && self.target.is_read_as_served() && conversion::is_internal(kind);
         json && built_in && !self.target.has_no_revision() && self.include == IncludeObject::Metadata
     }
 
-    /// Appends the row of a stored object, where [`Shape::rows_hold_stored_metadata`].
+    /// Appends the row of a stored object if [`ResponseShape::rows_hold_stored_metadata`].
     pub(crate) fn write_row(&self, stored: &StoredObject, out: &mut Vec<u8>) -> Result<(), Status> {
         let (record, revision) = (&stored.record, stored.revision);
         let object = record.to_value_with(ManagedFields::LeftOut, revision).map_err(|e| damaged(&stored.key, &e))?;
         let hides = conversion::hides_number(&self.target.kind, &object);
         let row = table::printed(&self.target.kind.gvk, &object, self.now);
         serde_json::to_writer(&mut *out, &row).map_err(Status::internal)?;
-        // The row goes on.
+        // The row continues.
         out.pop();
         let version = self.accepted.meta.api_version();
         let begin =
             format!(",\"object\":{{\"apiVersion\":\"{version}\",\"kind\":\"PartialObjectMetadata\",\"metadata\":");
         out.extend_from_slice(begin.as_bytes());
-        match hides {
-            false => record.write_metadata(revision, out).map_err(|e| damaged(&stored.key, &e))?,
-            true => {
-                let metadata = self.metadata_only(self.tree(stored)?)["metadata"].take();
-                serde_json::to_writer(&mut *out, &metadata).map_err(Status::internal)?;
-            }
+        if hides {
+            let metadata = self.metadata_only(self.tree(stored)?)["metadata"].take();
+            serde_json::to_writer(&mut *out, &metadata).map_err(Status::internal)?;
+        } else {
+            record.write_metadata(revision, out).map_err(|e| damaged(&stored.key, &e))?
         }
         out.extend_from_slice(b"}}");
         Ok(())
     }
 
-    /// A stored object as a tree to be encoded as protobuf.
+    /// Returns a stored object as a tree for protobuf.
     pub(super) fn tree_for_protobuf(&self, stored: &StoredObject) -> Result<Value, Status> {
         if !self.target.is_read_as_served() {
             return self.tree(stored);
@@ -131,12 +134,12 @@ impl Shape {
         tree.map_err(|e| damaged(&stored.key, &e))
     }
 
-    /// The form of one object, without its bytes.
+    /// Returns one object in this form, as a tree.
     pub(crate) fn formed(&self, object: Value) -> Value {
         match self.accepted.form {
-            Form::Object => object,
-            Form::Metadata(_) => self.metadata_only(object),
-            Form::Table => {
+            ObjectForm::Object => object,
+            ObjectForm::Metadata(_) => self.metadata_only(object),
+            ObjectForm::Table => {
                 let version = portolan_types::object::meta_text(&object, "resourceVersion");
                 let metadata = if version.is_empty() { json!({}) } else { json!({"resourceVersion": version}) };
                 self.table(vec![object], metadata, true)
@@ -144,7 +147,7 @@ impl Shape {
         }
     }
 
-    /// `PartialObjectMetadata` of an object.
+    /// Returns the `PartialObjectMetadata` of an object.
     pub(crate) fn metadata_only(&self, object: Value) -> Value {
         let mut object = conversion::internal(&self.target.kind, object);
         let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_else(|| json!({}));
@@ -152,13 +155,13 @@ impl Shape {
         json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
     }
 
-    /// Objects as a table.
+    /// Returns objects as a table.
     pub(crate) fn table(&self, objects: Vec<Value>, metadata: Value, with_columns: bool) -> Value {
         let kind = &self.target.kind;
         self.versioned(table::table(kind, objects, metadata, self.include, with_columns, self.now))
     }
 
-    /// A table in the version that is asked for.
+    /// Sets the requested version of a table.
     pub(crate) fn versioned(&self, mut table: Value) -> Value {
         if self.accepted.meta == MetaVersion::V1 {
             return table;
@@ -172,48 +175,48 @@ impl Shape {
         table
     }
 
-    /// A tree as bytes.
+    /// Encodes a tree.
     pub(crate) fn bytes(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.accepted.media {
-            Media::Json => Ok(json_bytes(value, self.pretty)),
-            Media::Yaml => yaml(value).map(String::into_bytes),
-            Media::Protobuf => {
+            ResponseFormat::Json => Ok(json_bytes(value, self.pretty)),
+            ResponseFormat::Yaml => yaml(value).map(String::into_bytes),
+            ResponseFormat::Protobuf => {
                 let schema = self.named_type(value).map_or_else(|| self.item_type(), Ok)?;
                 protobuf::encode(value, schema, &self.target.table).map_err(Status::internal)
             }
         }
     }
 
-    /// The type of what is no resource, such as the scale of one.
+    /// Returns the type of a part such as a scale, which is no resource.
     fn named_type(&self, value: &Value) -> Option<TypeId> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let gvk = GroupVersionKind::parse(text("apiVersion"), text("kind")).ok()?;
         self.target.table.object_type(&gvk.group, &gvk.version, &gvk.kind)
     }
 
-    /// The type of one object in this form.
+    /// Returns the type of one object in this form.
     pub(crate) fn item_type(&self) -> Result<TypeId, Status> {
         let table = &self.target.table;
         match self.accepted.form {
-            Form::Object | Form::Table => Ok(self.target.kind.schema),
-            Form::Metadata(_) => table
+            ObjectForm::Object | ObjectForm::Table => Ok(self.target.kind.schema),
+            ObjectForm::Metadata(_) => table
                 .object_type("meta.k8s.io", "v1", "PartialObjectMetadata")
                 .ok_or_else(|| Status::internal("no type PartialObjectMetadata")),
         }
     }
 
-    /// The content type of the answer.
+    /// Returns the content type of the response.
     pub(crate) fn content_type(&self) -> &'static str {
         match self.accepted.media {
-            Media::Json => "application/json",
-            Media::Yaml => "application/yaml",
-            Media::Protobuf => protobuf::CONTENT_TYPE,
+            ResponseFormat::Json => "application/json",
+            ResponseFormat::Yaml => "application/yaml",
+            ResponseFormat::Protobuf => protobuf::CONTENT_TYPE,
         }
     }
 }
 
-/// Whether there is a table of what a call is about: not of all parts of objects (upstream's `TableConvertor`).
-fn has_table(call: &Call, target: &Target) -> bool {
+/// Returns true if the answer has a table; not all subresources have one (kube-apiserver's `TableConvertor`).
+fn has_table(call: &RequestContext, target: &ResourceTarget) -> bool {
     let kind = &target.kind;
     let part = match (call.captures.subresource.as_str(), &*kind.gvk.group) {
         ("status", "apiextensions.k8s.io" | "apiregistration.k8s.io") => false,
@@ -224,8 +227,8 @@ fn has_table(call: &Call, target: &Target) -> bool {
     part && kind.has_verb("get")
 }
 
-/// What upstream's router knows of a route; nothing of what has no protobuf form, which does not go through it.
-fn routed(call: &Call, target: &Target) -> &'static [&'static str] {
+/// Returns the media types of the route. Kinds without protobuf do not go through kube-apiserver's router.
+fn routed(call: &RequestContext, target: &ResourceTarget) -> &'static [&'static str] {
     match call.attributes.verb.as_str() {
         _ if !target.has_protobuf() => &[],
         "list" | "watch" if target.kind.has_verb("watch") => LIST_TYPES,
@@ -233,27 +236,13 @@ fn routed(call: &Call, target: &Target) -> &'static [&'static str] {
     }
 }
 
-/// A stored object as a tree, in the version of the target.
-pub(crate) fn tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> {
-    let value = stored_tree(target, stored)?;
-    Ok(if target.is_read_as_served() { value } else { conversion::from_storage(&target.kind, value) })
-}
-
-fn stored_tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> {
-    let mut value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-    if target.has_no_revision() {
-        portolan_types::object::metadata_mut(&mut value).remove("resourceVersion");
-    }
-    Ok(value)
-}
-
-/// What rows of a table hold of their objects. Nobody else looks at it.
-fn include(form: Form, asked: &str) -> Result<IncludeObject, Status> {
+/// Parses `includeObject`, the part of objects in table rows. Other forms ignore it.
+fn include(form: ObjectForm, asked: &str) -> Result<IncludeObject, Status> {
     match asked {
         "" | "Metadata" => Ok(IncludeObject::Metadata),
         "None" => Ok(IncludeObject::None),
         "Object" => Ok(IncludeObject::Object),
-        _ if form != Form::Table => Ok(IncludeObject::Metadata),
+        _ if form != ObjectForm::Table => Ok(IncludeObject::Metadata),
         other => {
             let why = "must be 'Metadata', 'Object', 'None', or empty";
             Err(Status::bad_request(format!(
@@ -264,36 +253,37 @@ fn include(form: Form, asked: &str) -> Result<IncludeObject, Status> {
     }
 }
 
-/// The metadata of a list is a list, that of an object is none.
-fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
-    // The type behind the endpoint, as Go's fmt writes it.
-    let behind = match target.is_custom() {
-        true => "*unstructured.Unstructured".to_owned(),
-        false => format!("*{}.{}", decode::package(&target.kind), target.kind.gvk.kind),
+/// Checks that metadata of a list is requested of a list, and of one object of an object.
+fn check_many(call: &RequestContext, target: &ResourceTarget, form: ObjectForm) -> Result<(), Status> {
+    // Go type behind the endpoint, as Go's fmt prints it.
+    let behind = if target.is_custom() {
+        "*unstructured.Unstructured".to_owned()
+    } else {
+        format!("*{}.{}", decode::package(&target.kind), target.kind.gvk.kind)
     };
     let refused = |text: String| Err(Status::new(Reason::NotAcceptable, text));
     let verb = call.attributes.verb.as_str();
     let is_many = matches!(verb, "list" | "deletecollection");
     match form {
-        Form::Metadata(Many::One) if is_many => {
+        ObjectForm::Metadata(MetadataShape::One) if is_many => {
             refused(format!("you requested PartialObjectMetadata, but the requested object is a list ({behind}List)"))
         }
-        // A watch ends with the first object.
-        Form::Metadata(Many::List) if !is_many && verb != "watch" => refused(format!(
+        // A watch ends with its first object.
+        ObjectForm::Metadata(MetadataShape::List) if !is_many && verb != "watch" => refused(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({behind})"
         )),
-        Form::Object | Form::Table | Form::Metadata(_) => Ok(()),
+        ObjectForm::Object | ObjectForm::Table | ObjectForm::Metadata(_) => Ok(()),
     }
 }
 
-/// Asked for, or for people: browsers and command line tools that show answers as they come.
+/// Returns true for indented output: requested, or for browsers and command line tools that print responses.
 pub(crate) fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let asked = query.get("pretty").filter(|text| !text.is_empty()).map(|_| query.says_yes("pretty"));
+    let asked = query.get("pretty").filter(|text| !text.is_empty()).map(|_| query.strict_flag("pretty"));
     asked.unwrap_or_else(|| ["Mozilla/5.0", "curl", "Wget"].iter().any(|known| agent.starts_with(known)))
 }
 
-/// A value as JSON. As Go's encoder, it ends in a line break where it is not in lines anyway.
+/// Encodes a value as JSON. Like Go's encoder it ends in a line break unless it is indented.
 pub(crate) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
     let bytes = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
     let mut bytes = bytes.expect("a JSON tree serializes into memory");
@@ -303,13 +293,13 @@ pub(crate) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
     bytes
 }
 
-/// A value as YAML.
+/// Encodes a value as YAML.
 pub(crate) fn yaml(value: &impl serde::Serialize) -> Result<String, Status> {
     serde_saphyr::to_string(value).map_err(Status::internal)
 }
 
-/// A stored object as an answer: where possible its stored bytes.
-pub(crate) fn object(shape: &Shape, code: u16, stored: &StoredObject) -> Result<Response<Body>, Status> {
+/// Encodes a stored object as a response, from its stored bytes if possible.
+pub(crate) fn object(shape: &ResponseShape, code: u16, stored: &StoredObject) -> Result<Response<Body>, Status> {
     shape.fits()?;
     if shape.is_stored_form() {
         let mut bytes = stored.record.to_json(stored.revision);
@@ -319,21 +309,21 @@ pub(crate) fn object(shape: &Shape, code: u16, stored: &StoredObject) -> Result<
     value(shape, code, shape.tree(stored)?)
 }
 
-/// A tree as an answer.
-pub(crate) fn value(shape: &Shape, code: u16, object: Value) -> Result<Response<Body>, Status> {
+/// Encodes a tree as a response.
+pub(crate) fn value(shape: &ResponseShape, code: u16, object: Value) -> Result<Response<Body>, Status> {
     shape.fits()?;
     Ok(answer(shape, code, shape.bytes(&shape.formed(object))?))
 }
 
-fn answer(shape: &Shape, code: u16, bytes: Vec<u8>) -> Response<Body> {
+fn answer(shape: &ResponseShape, code: u16, bytes: Vec<u8>) -> Response<Body> {
     super::list::packed(finish(code, shape.content_type(), full(Bytes::new())), shape.gzip, bytes)
 }
 
-/// The media type of a request body.
+/// Returns the media type of a request body.
 ///
 /// # Errors
-/// 415 for types that are none of ours.
-pub(crate) fn media_of(call: &Call) -> Result<MediaType, Status> {
+/// 415 for an unsupported type.
+pub(crate) fn media_of(call: &RequestContext) -> Result<MediaType, Status> {
     let text = call.header(http::header::CONTENT_TYPE);
     let media = if text.is_empty() { Some("application/json".into()) } else { media_type::parse(text) };
     match media.as_deref() {
@@ -347,7 +337,7 @@ pub(crate) fn media_of(call: &Call) -> Result<MediaType, Status> {
     }
 }
 
-/// The resourceVersion in a tree.
+/// Sets the resourceVersion of a tree.
 pub(crate) fn with_revision(mut object: Value, revision: ResourceVersion) -> Value {
     portolan_types::object::metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
     object

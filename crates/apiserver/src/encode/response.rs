@@ -1,4 +1,4 @@
-//! Whole answers.
+//! Complete responses.
 
 use std::collections::HashSet;
 
@@ -6,65 +6,67 @@ use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
 };
-use portolan_machinery::{kinds::KindTable, protobuf};
+use portolan_codec::protobuf;
+use portolan_kinds::KindTable;
 use portolan_types::Status;
 use serde_json::{Value, json};
 
 use crate::{
-    call::Call,
-    warnings::{MAX_WARNING, MAX_WARNINGS},
+    hooks::warnings::{MAX_WARNING, MAX_WARNINGS},
+    request::RequestContext,
 };
 
 use super::{
-    Accepted, Body, Media, OBJECT_TYPES, Offer, Shown, full, negotiate,
+    Body, FormOffer, NegotiatedForm, OBJECT_TYPES, OfferedForms, ResponseFormat, full, negotiate,
     object::{json_bytes, wants_pretty},
     yaml,
 };
 
-/// How a `Status` is written.
+/// Form of a `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    pub(crate) media: Media,
-    /// In lines, for people.
+pub(crate) struct StatusForm {
+    pub(crate) media: ResponseFormat,
+    /// True for indented output.
     pub(crate) pretty: bool,
 }
 
-impl Written {
-    /// As nobody has asked for anything else.
-    pub(crate) const PLAIN: Self = Self { media: Media::Json, pretty: false };
+impl StatusForm {
+    /// Default form.
+    pub(crate) const PLAIN: Self = Self { media: ResponseFormat::Json, pretty: false };
 
-    /// How the client takes a failure; as JSON, in lines, when in no form.
+    /// Returns the form of a failure for a client: indented JSON if it accepts none.
     pub(crate) fn of_failure(headers: &HeaderMap) -> Self {
-        let raw = Self { media: Media::Json, pretty: true };
-        negotiate(headers, Offer::document(&[])).map_or(raw, |Accepted { media, pretty, .. }| Self { media, pretty })
+        let raw = Self { media: ResponseFormat::Json, pretty: true };
+        negotiate(headers, FormOffer::document(&[]))
+            .map_or(raw, |NegotiatedForm { media, pretty, .. }| Self { media, pretty })
     }
 
-    /// How the client of a call takes what an endpoint without objects answers.
+    /// Returns the form of the answer of an endpoint without objects.
     ///
     /// # Errors
-    /// 406 when it takes nothing that there is.
-    pub(crate) fn of(call: &Call) -> Result<Self, Status> {
-        let offer = Offer { shown: Shown::Metadata, ..Offer::document(OBJECT_TYPES) };
-        let Accepted { media, pretty, .. } = negotiate(&call.headers, offer)?;
+    /// 406 when the client accepts none.
+    pub(crate) fn of(call: &RequestContext) -> Result<Self, Status> {
+        let offer = FormOffer { shown: OfferedForms::Metadata, ..FormOffer::document(OBJECT_TYPES) };
+        let NegotiatedForm { media, pretty, .. } = negotiate(&call.headers, offer)?;
         Ok(Self { media, pretty: pretty || wants_pretty(&call.headers, &call.query) })
     }
 }
 
-/// A `Status` object as an answer.
-pub(crate) fn status_object(written: Written, code: u16, status: &Value) -> Response<Body> {
+/// Encodes a `Status` as a response.
+pub(crate) fn status_object(written: StatusForm, code: u16, status: &Value) -> Response<Body> {
     own_kind(written.media, written.pretty, status)
         .map_or_else(|_| json(code, status), |(media, bytes)| finish(code, media, full(bytes)))
 }
 
-/// A value of one of the machinery's own kinds: a `Status`, a document of discovery. With its content type.
-pub(crate) fn own_kind(media: Media, pretty: bool, value: &Value) -> Result<(&'static str, Vec<u8>), Status> {
+/// Encodes an object of an API machinery kind, such as a `Status` or a discovery document, with its content type.
+pub(crate) fn own_kind(media: ResponseFormat, pretty: bool, value: &Value) -> Result<(&'static str, Vec<u8>), Status> {
     let table = KindTable::builtin();
     Ok(match media {
-        Media::Json => ("application/json", json_bytes(value, pretty)),
-        Media::Yaml => ("application/yaml", yaml(value)?.into_bytes()),
-        Media::Protobuf => {
+        ResponseFormat::Json => ("application/json", json_bytes(value, pretty)),
+        ResponseFormat::Yaml => ("application/yaml", yaml(value)?.into_bytes()),
+        ResponseFormat::Protobuf => {
             let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-            // Some say nothing of their version.
+            // Some have no version.
             let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));
             let schema = table.object_type(group, version, text("kind"));
             let schema = schema.ok_or_else(|| Status::internal("the document has no protobuf form"))?;
@@ -73,23 +75,27 @@ pub(crate) fn own_kind(media: Media, pretty: bool, value: &Value) -> Result<(&'s
     })
 }
 
-/// A document of the server, in the form that the client takes. `routed` are the media types of its route.
+/// Encodes a document in the form that the client accepts. `routed` lists the media types of its route.
 ///
 /// # Errors
-/// 406 when the client takes none.
-pub(crate) fn document(call: &Call, routed: &'static [&'static str], value: &Value) -> Result<Response<Body>, Status> {
-    let accepted = negotiate(&call.headers, Offer::document(routed))?;
+/// 406 when the client accepts none.
+pub(crate) fn document(
+    call: &RequestContext,
+    routed: &'static [&'static str],
+    value: &Value,
+) -> Result<Response<Body>, Status> {
+    let accepted = negotiate(&call.headers, FormOffer::document(routed))?;
     let (media, bytes) = own_kind(accepted.media, accepted.pretty || wants_pretty(&call.headers, &call.query), value)?;
     Ok(finish(200, media, full(bytes)))
 }
 
-/// A failure as an answer.
-pub(crate) fn status(failure: &Status, written: Written) -> Response<Body> {
+/// Encodes a failure as a response.
+pub(crate) fn status(failure: &Status, written: StatusForm) -> Response<Body> {
     if failure.is_plain() {
         return line(failure);
     }
     let mut object = failure.to_value();
-    // What upstream's router says itself has details without anything in them.
+    // The 404 and 405 of kube-apiserver's router have empty details.
     if matches!(failure.code(), 404 | 405) && object.get("details").is_none() {
         object["details"] = json!({});
     }
@@ -100,30 +106,30 @@ pub(crate) fn status(failure: &Status, written: Written) -> Response<Body> {
     response
 }
 
-/// A failure as Go's `http.Error` writes it.
+/// Encodes a failure like Go's `http.Error`.
 fn line(failure: &Status) -> Response<Body> {
     let mut response = text(failure.code(), format!("{}\n", failure.message()));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// A JSON value as an answer.
+/// Encodes a JSON value as a response.
 pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
     let bytes = serde_json::to_vec(value).expect("a JSON tree serializes into memory");
     finish(code, "application/json", full(bytes))
 }
 
-/// A JSON value as an answer that is in lines for whomever it is, as upstream writes what is no object.
+/// Encodes a JSON value as an indented response, like kube-apiserver's documents that are no objects.
 pub(crate) fn indented(value: &Value) -> Response<Body> {
     finish(200, "application/json", full(json_bytes(value, true)))
 }
 
-/// Text as an answer.
+/// Returns a text response.
 pub(crate) fn text(code: u16, text: impl Into<String>) -> Response<Body> {
     finish(code, "text/plain; charset=utf-8", full(text.into()))
 }
 
-/// An answer with a body of some type, not to be kept by caches.
+/// Returns a response with a content type, which must not be cached.
 pub(crate) fn finish(code: u16, media: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -132,8 +138,8 @@ pub(crate) fn finish(code: u16, media: &'static str, body: Body) -> Response<Bod
     response
 }
 
-/// Adds `Warning` headers (RFC 7234, section 5.5: code 299, agent `-`). Only where all together are too long are they cut, each alike,
-/// and those beyond the bound left out.
+/// Adds `Warning` headers (RFC 7234, section 5.5: code 299, agent `-`). If all together are too long, each is truncated
+/// to the same length, and those beyond the bound are omitted.
 pub(crate) fn warn(response: &mut Response<Body>, texts: Vec<String>) {
     let mut seen = HashSet::new();
     let texts: Vec<&String> = texts.iter().filter(|text| !text.is_empty() && seen.insert(*text)).collect();

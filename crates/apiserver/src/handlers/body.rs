@@ -1,28 +1,27 @@
-//! Bodies of writes, decoded against their kind; and answers to writes.
+//! Request bodies of writes, decoded against their kind, and the responses to writes.
 
 use http::Response;
 use memchr::memmem;
-use portolan_machinery::{
-    decode::{self, FieldValidation},
-    lifecycle,
-};
+use portolan_codec::decode::{self, FieldValidation};
+use portolan_strategy::lifecycle;
 use portolan_types::{Status, annotations};
 use serde_json::Value;
 
 use crate::{
-    ApiServer, Body,
-    call::{Call, Target},
-    encode::{self, Shape, media_of},
-    limits::SMALL,
-    objects::Changed,
+    Body,
+    encode::{self, ResponseShape, media_of},
+    hooks::Hooks,
+    limits::UNCHARGED_BYTES,
+    objects::{WriteResult, write_pipeline::QuotedBody},
+    request::{RequestContext, ResourceTarget},
 };
 
-use super::patch;
+use super::{apply, patch};
 
-/// The object in a body, in the version of the target, to be put in the place of `old`.
+/// Decodes the object in a request body in the version of the target; `old` is the object that it replaces.
 pub(super) fn decode(
-    call: &Call,
-    target: &Target,
+    call: &RequestContext,
+    target: &ResourceTarget,
     validation: FieldValidation,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
@@ -32,60 +31,75 @@ pub(super) fn decode(
     Ok(decoded.object)
 }
 
-/// What the client sent of an object or its status, read without a schema; of a patch what it makes of `old`. `None` of much: it is for
-/// a text, and takes as much memory as the object.
-pub(crate) fn sent_again(call: &Call, target: &Target, old: Option<&Value>) -> Option<Value> {
-    if call.body.len() > SMALL {
-        return None;
-    }
-    match (call.attributes.verb.as_str(), call.captures.subresource.as_str()) {
-        ("create" | "update", "" | "status" | "ephemeralcontainers") => {
-            decode::decode_any(media_of(call).ok()?, &call.body).ok()
+/// Body of a request, which error messages of the write pipeline quote.
+pub(super) struct RequestBody<'a> {
+    pub(super) call: &'a RequestContext,
+    pub(super) target: &'a ResourceTarget,
+}
+
+impl QuotedBody for RequestBody<'_> {
+    /// Returns `None` for a body of more than [`UNCHARGED_BYTES`] bytes, because the copy needs as much memory as the
+    /// object.
+    fn decode_untyped(&self, old: Option<&Value>) -> Option<Value> {
+        let Self { call, target } = self;
+        if call.body.len() > UNCHARGED_BYTES {
+            return None;
         }
-        ("patch", "" | "status" | "ephemeralcontainers") => match old {
-            Some(old) => patch::patched(call, target, old).ok(),
-            None => patch::applied_body(call).ok(),
-        },
-        _ => None,
+        match (call.attributes.verb.as_str(), call.captures.subresource.as_str()) {
+            ("create" | "update", "" | "status" | "ephemeralcontainers") => {
+                decode::decode_any(media_of(call).ok()?, &call.body).ok()
+            }
+            ("patch", "" | "status" | "ephemeralcontainers") => match old {
+                Some(old) => patch::apply_to(call, target, old).ok(),
+                None => apply::decode_apply_patch(call).ok(),
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns false for a body of more than [`UNCHARGED_BYTES`] bytes.
+    fn contains(&self, word: &str) -> bool {
+        self.call.body.len() <= UNCHARGED_BYTES && memmem::find(&self.call.body, word.as_bytes()).is_some()
     }
 }
 
-/// Whether a word is in what the client sent, wherever it stands; of much that is not read again, it is not.
-pub(crate) fn sent_names(call: &Call, word: &str) -> bool {
-    call.body.len() <= SMALL && memmem::find(&call.body, word.as_bytes()).is_some()
-}
-
-/// Placement is the server's: what clients say of it is ignored, and they are told.
-pub(super) fn warn_of_server_keys(call: &Call, object: &Value, old: Option<&Value>) {
+/// Warns a client that sends placement keys, which only the server writes: its values are ignored.
+pub(super) fn warn_of_server_keys(call: &RequestContext, object: &Value, old: Option<&Value>) {
     if lifecycle::sends_server_keys(object, old) {
         let keys = [&annotations::SERVER_OWNED[..], &annotations::SERVER_OWNED_LABELS].concat().join(", ");
         call.warn([format!("metadata: {keys} are written by the server only; the values sent are ignored")]);
     }
 }
 
-/// The answer to a write.
-pub(super) fn changed(
-    api: &ApiServer,
-    call: &Call,
-    shape: &Shape,
-    code: u16,
-    changed: Changed,
+/// Result of a write with its status code.
+pub(super) struct AnsweredWrite {
+    pub(super) code: u16,
+    pub(super) result: WriteResult,
+}
+
+/// Encodes the response to a write.
+pub(super) fn write_response(
+    hooks: &Hooks,
+    call: &RequestContext,
+    shape: &ResponseShape,
+    answered: AnsweredWrite,
 ) -> Result<Response<Body>, Status> {
-    advise(api, call, shape, &changed);
+    let AnsweredWrite { code, result: changed } = answered;
+    warn_by_advisor(hooks, call, shape, &changed);
     match changed {
-        Changed::Stored(stored, _) => encode::object(shape, code, &stored),
-        Changed::Dry(object) | Changed::Removed(object) => encode::value(shape, code, object),
+        WriteResult::Stored(stored, _) => encode::object(shape, code, &stored),
+        WriteResult::DryRun(object) | WriteResult::Removed(object) => encode::value(shape, code, object),
     }
 }
 
-fn advise(api: &ApiServer, call: &Call, shape: &Shape, changed: &Changed) {
-    let Some(advisor) = api.config.hooks.advisor.as_ref().filter(|_| call.captures.subresource.is_empty()) else {
+fn warn_by_advisor(hooks: &Hooks, call: &RequestContext, shape: &ResponseShape, changed: &WriteResult) {
+    let Some(advisor) = hooks.advisor.as_ref().filter(|_| call.captures.subresource.is_empty()) else {
         return;
     };
     match changed {
-        Changed::Stored(_, object) | Changed::Dry(object) => {
+        WriteResult::Stored(_, object) | WriteResult::DryRun(object) => {
             call.warn(advisor.advise(&call.cluster, &shape.target.kind, object));
         }
-        Changed::Removed(_) => {}
+        WriteResult::Removed(_) => {}
     }
 }

@@ -3,32 +3,48 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::apply::Conversions;
+use portolan_merge::apply::Conversions;
 use portolan_types::Status;
 
 use crate::{
     ApiServer, Body,
-    call::{Call, Target, method_not_allowed},
-    encode::Shape,
-    objects::Writer,
+    encode::ResponseShape,
+    objects::{ManagerRecording, ObjectWriter},
     options::WriteOptions,
+    request::{CreateOnly, RequestContext, ResourceTarget, method_not_allowed},
 };
 
-use super::{binding, body, reviews};
+use super::{
+    binding,
+    body::{self, AnsweredWrite, RequestBody},
+    reviews,
+};
 
-pub(super) async fn create(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    if target.kind.gvk.group.is_empty() && &*target.kind.resource == "bindings" {
-        return binding::bind_named(api, call, target).await;
-    }
+pub(super) async fn create(
+    api: &Arc<ApiServer>,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
+) -> Result<Response<Body>, Status> {
     if target.kind.is_only_created() {
-        return reviews::answer(api, call, target).await;
+        return match target.hooks().create_only {
+            CreateOnly::Binding => binding::bind_named(api, call, target).await,
+            review => reviews::answer(api, call, target, review).await,
+        };
     }
     if target.kind.namespaced && target.namespace.is_none() {
         return Err(method_not_allowed());
     }
     let options = WriteOptions::of(call)?;
-    let shape = Shape::of(call, target, api.seams.clock.now())?;
-    let writer = Writer { api, call, target, options: &options, applied: false, conversions: Conversions::default() };
-    let created = writer.create(&|| body::decode(call, target, options.validation, None), None).await?;
-    body::changed(api, call, &shape, 201, created)
+    let shape = ResponseShape::of(call, target, api.seams().clock.now())?;
+    let writer = ObjectWriter {
+        context: &api.writes,
+        call,
+        target,
+        options: &options,
+        recording: ManagerRecording::Tracked,
+        body: &RequestBody { call, target },
+        conversions: Conversions::default(),
+    };
+    let created = writer.create(&|| body::decode(call, target, options.validation, None)).await?;
+    body::write_response(&api.config.hooks, call, &shape, AnsweredWrite { code: 201, result: created })
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::{
-    apply::{self, Conversions, UpdateRequest},
+use portolan_codec::{
     decode::{self, MediaType},
-    lifecycle::{
-        self, DeleteOptions, Update, WriteContext,
-        eviction::{self, Leave},
-    },
     protobuf,
 };
+use portolan_merge::apply::{self, Conversions, UpdateRequest};
 use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, Write};
+use portolan_strategy::lifecycle::{
+    self, DeleteOptions, WriteContext,
+    eviction::{self, Leave},
+};
 use portolan_types::{
     GroupKind, GroupResource, GroupVersionKind, LabelSelector, ObjectKey, Reason, Record, Status,
     labels::LabelSelectorSpec, object,
@@ -22,59 +22,70 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    admission::Operation,
-    call::{Call, Target},
-    encode::{self, Written, media_of, tree},
+    commit::CommitError,
+    encode::{self, StatusForm, media_of},
     errors::{damaged, status_for},
-    objects::{Commit, Found, WRITE_ATTEMPTS},
+    hooks::Operation,
+    objects::{
+        FoundObject, PipelineContext, WRITE_ATTEMPTS, tree,
+        write_pipeline::{Admitted, FieldTracking, WriteEffect, WriteScope},
+    },
     options::WriteOptions,
+    request::{AdmittedOperation, RequestContext, ResourceTarget},
+    storage::StorageContext,
 };
 
 use super::{delete, invalid};
 
-/// Who upstream says has changed the status of budgets: it is the server itself that evicts.
-const SERVER: &str = "kube-apiserver";
+/// Field manager of the status of a budget: the server itself writes it.
+const SERVER_MANAGER: &str = "kube-apiserver";
 
-/// Deletes a pod if its disruption budget allows.
-pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    let written = Written::of(call)?;
+/// Evicts a pod if its disruption budget permits it.
+pub(super) async fn evict(
+    api: &Arc<ApiServer>,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
+) -> Result<Response<Body>, Status> {
+    let written = StatusForm::of(call)?;
     let write = WriteOptions::of(call)?;
     let mut asked = decoded(call, target, &write)?;
     lifecycle::wipe_system_fields(&mut asked);
     lifecycle::match_namespace(&target.kind, &mut asked, target.namespace.as_deref())?;
-    let request = call.asks(target, Operation::Create, (&call.captures.name, "eviction"), write.dry_run);
-    api.admission.mutate_passing(api, &request, &mut asked).await?;
+    let (operation, name) = (Operation::Create, &*call.captures.name);
+    let admitted = AdmittedOperation { operation, name, subresource: "eviction", dry_run: write.dry_run };
+    let request = call.admission_request(target, admitted);
+    api.writes.admission.mutate_unstored(&request, &mut asked).await?;
     if object::name(&asked) != call.captures.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     check_unsafe(&asked)?;
     propagate_dry_run(call, &mut asked)?;
-    api.admission.validate_passing(api, &request, &asked).await?;
-    let (key, mut found) = api.found(call, target).await?;
-    let eviction = Eviction { api, call, target, options: options(&asked, write.dry_run)? };
+    api.writes.admission.validate_unstored(&request, &asked).await?;
+    let (key, mut found) = api.reads.existing_object(call, target).await?;
+    let eviction = PodEviction { context: &api.writes, call, target, options: options(&asked, write.dry_run)? };
     for attempt in 1.. {
         let pod = tree(target, &found.stored)?;
-        if !eviction::needs_no_leave(&pod) {
+        if !eviction::bypasses_budgets(&pod) {
             break;
         }
-        let as_it_is = eviction::may_come_to_need_leave(&pod).then_some(&pod);
-        match eviction.disrupt(&key, found, as_it_is).await {
-            Err(failure) if eviction.tries_again(&failure) && attempt < WRITE_ATTEMPTS => {}
-            done => return done.map(|()| made(written)),
+        let precondition = eviction::may_need_budget_later(&pod).then_some(&pod);
+        match eviction.delete_pod(&key, found, precondition).await {
+            Err(failure) if eviction.retries_after(&failure) && attempt < WRITE_ATTEMPTS => {}
+            done => return done.map(|()| created_status(written)),
         }
-        found = api.found(call, target).await?.1;
+        found = api.reads.existing_object(call, target).await?.1;
     }
-    eviction.with_leave(&key, found).await.map(|said| match said {
-        Said::Evicted => made(written),
-        Said::TooManyBudgets => too_many_budgets(written),
+    eviction.evict_within_budget(&key, found).await.map(|said| match said {
+        EvictionResult::Evicted => created_status(written),
+        EvictionResult::TooManyBudgets => too_many_budgets(written),
     })
 }
 
-/// What the request says of a dry run becomes part of the eviction, if that says nothing itself.
+/// Copies the dry run of the request into the eviction unless that has its own.
 ///
 /// # Errors
-/// 500 without a reason, as upstream, when they say different things.
-fn propagate_dry_run(call: &Call, asked: &mut Value) -> Result<(), Status> {
+/// 500 without a reason, as in kube-apiserver, when the two differ.
+fn propagate_dry_run(call: &RequestContext, asked: &mut Value) -> Result<(), Status> {
     let said: Vec<&str> = call.query.all("dryRun").collect();
     let Some(options) = asked.get_mut("deleteOptions").filter(|options| !options.is_null()) else { return Ok(()) };
     let own = options["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -90,7 +101,7 @@ fn propagate_dry_run(call: &Call, asked: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// How the pod is to be deleted. Upstream looks at it when there is one.
+/// Returns the delete options of the eviction. kube-apiserver parses them only when the pod exists.
 fn options(asked: &Value, dry_run: bool) -> Result<DeleteOptions, Status> {
     match asked.get("deleteOptions").filter(|options| !options.is_null()) {
         Some(options) => DeleteOptions::from_value(options),
@@ -98,7 +109,7 @@ fn options(asked: &Value, dry_run: bool) -> Result<DeleteOptions, Status> {
     }
 }
 
-/// What only the deletion of objects that cannot be read may ask.
+/// Refuses the option that is reserved for deleting unreadable objects.
 fn check_unsafe(asked: &Value) -> Result<(), Status> {
     const FIELD: &str = lifecycle::UNSAFE_DELETE;
     if asked.pointer(&format!("/deleteOptions/{FIELD}")) != Some(&Value::Bool(true)) {
@@ -110,7 +121,7 @@ fn check_unsafe(asked: &Value) -> Result<(), Status> {
     Err(Status::invalid(&kind, object::name(asked), vec![cause]))
 }
 
-fn decoded(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value, Status> {
+fn decoded(call: &RequestContext, target: &ResourceTarget, options: &WriteOptions) -> Result<Value, Status> {
     let media = media_of(call)?;
     let decoded_as = |version: &str| {
         let taken = GroupVersionKind::new("policy", version, "Eviction");
@@ -121,7 +132,7 @@ fn decoded(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value
         _ => decode::decode_any(media, &call.body).is_ok_and(|sent| sent["apiVersion"] == "policy/v1beta1"),
     };
     let decoded = match decoded_as("v1") {
-        // The older version has the same fields, and clients of before 1.22 know no other.
+        // v1beta1 has the same fields, and clients before 1.22 know no other version.
         Err(_) if is_older() => decoded_as("v1beta1")?,
         decoded => decoded?,
     };
@@ -129,56 +140,62 @@ fn decoded(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value
     Ok(decoded.object)
 }
 
-/// How an eviction that had to ask for leave ended.
-enum Said {
+/// Result of an eviction that needs a budget.
+enum EvictionResult {
     Evicted,
     TooManyBudgets,
 }
 
-/// An eviction that admission has let pass.
-struct Eviction<'a> {
-    api: &'a Arc<ApiServer>,
-    call: &'a Arc<Call>,
-    target: &'a Target,
+/// Eviction after admission.
+struct PodEviction<'a> {
+    context: &'a Arc<PipelineContext>,
+    call: &'a Arc<RequestContext>,
+    target: &'a ResourceTarget,
     options: DeleteOptions,
 }
 
-impl Eviction<'_> {
-    fn context(&self) -> WriteContext<'_> {
-        WriteContext::new(&self.target.table, &self.api.seams)
+impl PodEviction<'_> {
+    fn storage(&self) -> &StorageContext {
+        &self.context.reads.storage
     }
 
-    /// Somebody was faster, and the client has not said which state it means.
-    fn tries_again(&self, failure: &Status) -> bool {
+    fn rules(&self) -> WriteContext<'_> {
+        WriteContext::new(&self.target.table, &self.storage().seams)
+    }
+
+    /// Returns true after a conflict if the client has given no resourceVersion.
+    fn retries_after(&self, failure: &Status) -> bool {
         failure.reason() == Reason::Conflict && self.options.resource_version.is_none()
     }
 
     /// Evicts a pod that a budget may cover.
-    async fn with_leave(&self, key: &ObjectKey, found: Found) -> Result<Said, Status> {
+    async fn evict_within_budget(&self, key: &ObjectKey, found: FoundObject) -> Result<EvictionResult, Status> {
         let pod = tree(self.target, &found.stored)?;
-        let mut budgets = self.covering(&pod).await?;
+        let mut budgets = self.covering_budgets(&pod).await?;
         if budgets.len() > 1 {
-            return Ok(Said::TooManyBudgets);
+            return Ok(EvictionResult::TooManyBudgets);
         }
         let Some(budget) = budgets.pop() else {
-            return self.disrupt(key, found, None).await.map(|()| Said::Evicted);
+            return self.delete_pod(key, found, None).await.map(|()| EvictionResult::Evicted);
         };
         let name = budget.key.name.clone();
-        let is_counted = self.spend(&pod, budget).await?;
-        match self.disrupt(key, found, (!is_counted).then_some(&pod)).await {
-            Err(failure) if !is_counted && self.tries_again(&failure) => Err(eviction::still_processed(name.as_str())),
-            done => done.map(|()| Said::Evicted),
+        let is_counted = self.decrement_budget(&pod, budget).await?;
+        match self.delete_pod(key, found, (!is_counted).then_some(&pod)).await {
+            Err(failure) if !is_counted && self.retries_after(&failure) => {
+                Err(eviction::still_processed(name.as_str()))
+            }
+            done => done.map(|()| EvictionResult::Evicted),
         }
     }
 
-    /// The budgets that cover a pod, two of them at most.
-    async fn covering(&self, pod: &Value) -> Result<Vec<StoredObject>, Status> {
+    /// Returns the budgets that cover a pod, at most two.
+    async fn covering_budgets(&self, pod: &Value) -> Result<Vec<StoredObject>, Status> {
         let Some(namespace) = self.target.namespace.clone() else { return Ok(Vec::new()) };
         let resource = GroupResource::new("policy", "poddisruptionbudgets");
         let scope = RangeScope::Namespace(self.call.cluster.id, resource, namespace);
         let (mut slice, mut covering) = (RangeRequest::slices(scope), Vec::new());
         loop {
-            let page = self.api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+            let page = self.storage().store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
             let next = slice.next(&page);
             for stored in page.objects {
                 if covers(&read(&stored)?, pod) {
@@ -195,24 +212,24 @@ impl Eviction<'_> {
         }
     }
 
-    /// Takes the pod off its budget, which must allow that; when it changes meanwhile, looks again: two evictions at the same
-    /// moment cannot spend the same allowance. `false` when the budget does not count on the pod.
-    async fn spend(&self, pod: &Value, mut stored: StoredObject) -> Result<bool, Status> {
+    /// Decrements the budget of the pod, and retries on a conflict, so that two concurrent evictions cannot use the
+    /// same allowance. Returns false when the budget does not count the pod.
+    async fn decrement_budget(&self, pod: &Value, mut stored: StoredObject) -> Result<bool, Status> {
         for _ in 0..WRITE_ATTEMPTS {
             let budget = read(&stored)?;
-            let Leave::Spent(mut spent) = eviction::ask(&self.context(), pod, &budget)? else { return Ok(false) };
+            let Leave::Spent(mut spent) = eviction::ask(&self.rules(), pod, &budget)? else { return Ok(false) };
             if self.options.dry_run {
                 return Ok(true);
             }
             self.track(&budget, &mut spent)?;
             let (key, expect) = (stored.key.clone(), Expect::At(stored.revision));
             let writes = vec![Write { key, expect, record: Some(Record::of(&spent)) }];
-            match self.api.store.commit(Transaction { writes, ..Transaction::default() }).await {
+            match self.storage().store.commit(Transaction { writes, ..Transaction::default() }).await {
                 Ok(_) => return Ok(true),
                 Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(status_for(&error)),
             }
-            let again = self.api.store.get(&stored.key).await.map_err(|e| status_for(&e))?;
+            let again = self.storage().store.get(&stored.key).await.map_err(|e| status_for(&e))?;
             stored = again.ok_or_else(|| Status::not_found(&stored.key.resource, &stored.key.name))?;
         }
         Err(Status::modified(&stored.key.resource, &stored.key.name))
@@ -221,10 +238,10 @@ impl Eviction<'_> {
     fn track(&self, old: &Value, new: &mut Value) -> Result<(), Status> {
         let table = &self.target.table;
         let Some(kind) = table.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
-        let (now, conversions) = (self.api.seams.now_text(), Conversions::default());
+        let (now, conversions) = (self.storage().seams.now_text(), Conversions::default());
         let request = UpdateRequest {
             old: Some(old),
-            manager: SERVER,
+            manager: SERVER_MANAGER,
             subresource: Some("status"),
             now: &now,
             conversions: &conversions,
@@ -232,49 +249,86 @@ impl Eviction<'_> {
         Ok(apply::track_update(table, kind, &request, new)?)
     }
 
-    /// Says in the pod's status that it is evicted, and deletes it; as it is, if that is given.
-    async fn disrupt(&self, key: &ObjectKey, found: Found, as_it_is: Option<&Value>) -> Result<(), Status> {
+    /// Sets the eviction condition of the pod and deletes it. With `precondition`, only in that state.
+    async fn delete_pod(
+        &self,
+        key: &ObjectKey,
+        found: FoundObject,
+        precondition: Option<&Value>,
+    ) -> Result<(), Status> {
         let mut options = self.options.clone();
-        if let Some(pod) = as_it_is {
+        if let Some(pod) = precondition {
             options.resource_version.get_or_insert_with(|| object::meta_text(pod, "resourceVersion").to_owned());
         }
         let mut found = found;
         if !options.dry_run {
-            found = self.mark(key, found, &options).await?;
+            found = self.set_condition(key, found, &options).await?;
             if let Some(at) = &mut options.resource_version {
                 *at = found.stored.revision.to_string();
             }
         }
-        let asked = (&options, delete::Admission::Passed);
-        delete::delete(self.api, self.call, self.target, (key, found), asked).await.map(drop)
+        let admission = delete::DeletionAdmission::Skipped;
+        let task = delete::DeletionTask { key, found, options: &options, admission };
+        delete::delete(self.context, self.call, self.target, task).await.map(drop)
     }
 
-    async fn mark(&self, key: &ObjectKey, found: Found, options: &DeleteOptions) -> Result<Found, Status> {
-        let mut found = found;
+    /// Sets the eviction condition in the status of the pod, with retries.
+    async fn set_condition(
+        &self,
+        key: &ObjectKey,
+        mut found: FoundObject,
+        options: &DeleteOptions,
+    ) -> Result<FoundObject, Status> {
         for _ in 0..WRITE_ATTEMPTS {
-            let old = tree(self.target, &found.stored)?;
-            lifecycle::check_preconditions(&self.target.kind, &old, options)?;
-            let marked = eviction::evicted(&self.context(), &old);
-            let update = lifecycle::prepare_update(&self.context(), &self.target.kind, Some("status"), &old, marked)?;
-            let Update::Changed(marked) = update else { return Ok(found) };
-            let record = self.api.stored_form(self.call.cluster.id, self.target, &marked).await?;
-            let commit = Commit::new(key.clone(), found.expect, Some(record));
-            match commit.run(self.api, Some(&found.stored)).await {
-                Ok(stored) => {
+            match self.try_set_condition(key, &found, options).await {
+                Ok(None) => return Ok(found),
+                Ok(Some(stored)) => {
                     let expect = Expect::At(stored.revision);
-                    return Ok(Found::current(stored, expect));
+                    return Ok(FoundObject::current(stored, expect));
                 }
-                Err(failure) => {
-                    let failure = failure.into_status();
-                    if failure.reason() != Reason::Conflict {
-                        return Err(failure);
-                    }
-                }
+                Err(CommitError::Raced(failure)) if failure.reason() == Reason::Conflict => {}
+                Err(failure) => return Err(failure.into_status()),
             }
-            let again = self.api.find(self.call, self.target, key).await?;
+            let again = self.context.reads.find_object(self.call, self.target, key).await?;
             found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
         }
         Err(Status::modified(&self.target.resource(), &key.name))
+    }
+
+    /// Sets the eviction condition; `None` if the pod has it already.
+    async fn try_set_condition(
+        &self,
+        key: &ObjectKey,
+        found: &FoundObject,
+        options: &DeleteOptions,
+    ) -> Result<Option<StoredObject>, CommitError> {
+        let old = tree(self.target, &found.stored)?;
+        lifecycle::check_preconditions(&self.target.kind, &old, options)?;
+        let marked = eviction::evicted(&self.rules(), &old);
+        let admitted = AdmittedOperation {
+            operation: Operation::Update,
+            name: key.name.as_str(),
+            subresource: "status",
+            dry_run: options.dry_run,
+        };
+        let scope = WriteScope {
+            context: self.context,
+            target: self.target,
+            request: self.call.admission_request(self.target, admitted),
+            url_name: None,
+            path: &self.call.path,
+            verb: "update",
+            fields: FieldTracking::Nothing,
+            body: None,
+        };
+        let prepared = Admitted::by_server(&scope, marked, &old).prepare(false).await?;
+        if prepared.effect() != WriteEffect::Update {
+            return Ok(None);
+        }
+        let validated = prepared.validate(key.clone(), found.expect).await?;
+        let record = scope.converter().record(validated.object()).await?;
+        let (stored, _) = validated.commit_as(Some(record)).commit(Some(&found.stored)).await?;
+        Ok(Some(stored))
     }
 }
 
@@ -288,8 +342,8 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     selector.is_some_and(|selector| selector.matches(|key| object::label(pod, key)))
 }
 
-/// Upstream gives this failure no reason.
-fn too_many_budgets(written: Written) -> Response<Body> {
+/// Returns the failure for several budgets; kube-apiserver gives it no reason.
+fn too_many_budgets(written: StatusForm) -> Response<Body> {
     let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500,
@@ -297,8 +351,8 @@ fn too_many_budgets(written: Written) -> Response<Body> {
     encode::status_object(written, 500, &status)
 }
 
-/// What is done is answered as if it had been made.
-pub(super) fn made(written: Written) -> Response<Body> {
+/// Returns the `Success` that answers a subresource which creates nothing.
+pub(super) fn created_status(written: StatusForm) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     encode::status_object(written, 201, &status)
 }

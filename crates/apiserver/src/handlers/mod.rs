@@ -1,24 +1,28 @@
-//! What answers a route. A handler sees an authorized call only.
+//! Handlers of the routes. Each receives a request that the pipeline has authorized.
 
+mod agent_token;
+mod apply;
 mod binding;
 mod body;
 mod create;
 mod delete;
+mod delete_collection;
 mod discovery;
 mod eviction;
-mod health;
+mod home_workspace;
 mod openapi;
 mod patch;
+mod proxy;
 mod read;
+mod resolve;
 mod reviews;
-pub(crate) use body::{sent_again, sent_names};
-pub(crate) use reviews::user_info;
 mod scale;
 mod selectors;
 mod snapshot;
 mod streams;
 mod subresource;
 mod token;
+mod token_request;
 mod update;
 
 use std::sync::Arc;
@@ -28,16 +32,14 @@ use portolan_types::{Status, StatusCause};
 
 use crate::{
     ApiServer, Body,
-    call::{Call, Target, method_not_allowed},
-    limits::Place,
-    routes::Endpoint,
+    limits::Permit,
+    objects,
+    request::{RequestContext, method_not_allowed},
+    routing::routes::RouteEndpoint,
     watch,
 };
 
-pub(crate) use health::Failing;
-pub(crate) use openapi::ApiDocuments;
-
-/// What is wrong with the value of a field; `value` is as Go shows it.
+/// Returns the cause of a 422 for an invalid field; `value` is printed as Go prints it.
 fn invalid(field: impl Into<String>, value: &str, why: &str) -> StatusCause {
     StatusCause {
         reason: "FieldValueInvalid".into(),
@@ -46,55 +48,72 @@ fn invalid(field: impl Into<String>, value: &str, why: &str) -> StatusCause {
     }
 }
 
-/// Answers a call. What handlers keep while they wait is boxed one by one: every request would have to carry room for the
-/// largest of them, and move it about.
+/// Dispatches a request to its handler. Each large future is boxed on its own, so that small requests do not reserve
+/// and move the memory of the largest one.
 pub(crate) async fn handle(
     api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    place: Option<Place>,
+    call: &Arc<RequestContext>,
+    permit: Option<Permit>,
 ) -> Result<Response<Body>, Status> {
     match call.endpoint {
-        Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
-        Endpoint::Version => health::version(api, call),
-        Endpoint::Metrics => health::metrics(api),
-        Endpoint::HealthMetrics => Ok(health::numbers(api.metrics.health.text()?)),
-        Endpoint::Snapshot => Box::pin(snapshot::answer(api, call, place)).await,
-        Endpoint::Index => Box::pin(discovery::index(api, call)).await,
-        Endpoint::Groups => Box::pin(discovery::groups(api, call)).await,
-        Endpoint::Group => Box::pin(discovery::group(api, call)).await,
-        Endpoint::GroupVersion => Box::pin(discovery::group_version(api, call)).await,
-        Endpoint::OpenApiIndex => Box::pin(openapi::index(api, call)).await,
-        Endpoint::OpenApiDocument => Box::pin(openapi::document(api, call)).await,
-        Endpoint::OpenApiV2 => Box::pin(openapi::swagger(api, call)).await,
-        Endpoint::Jwks => token::jwks(api, call),
-        Endpoint::OpenIdConfiguration => token::configuration(api, call),
-        Endpoint::Collection => collection(api, call, place).await,
-        Endpoint::Object => object(api, call).await,
-        Endpoint::Subresource => Box::pin(subresource::handle(api, call, place)).await,
+        // The routes of the outer router have handlers of their own.
+        RouteEndpoint::Livez
+        | RouteEndpoint::Readyz
+        | RouteEndpoint::Healthz
+        | RouteEndpoint::Version
+        | RouteEndpoint::Metrics
+        | RouteEndpoint::HealthMetrics
+        | RouteEndpoint::Jwks
+        | RouteEndpoint::OpenIdConfiguration
+        | RouteEndpoint::AgentCertificate
+        | RouteEndpoint::AgentTunnel
+        | RouteEndpoint::ConsolePage
+        | RouteEndpoint::ConsoleSettings
+        | RouteEndpoint::ConsoleSession
+        | RouteEndpoint::ConsoleLink
+        | RouteEndpoint::ConsoleSignIn => Err(Status::no_such_path()),
+        RouteEndpoint::Snapshot => Box::pin(snapshot::answer(api, call, permit)).await,
+        RouteEndpoint::Index => Box::pin(discovery::index(api, call)).await,
+        RouteEndpoint::Groups => Box::pin(discovery::groups(api, call)).await,
+        RouteEndpoint::Group => Box::pin(discovery::group(api, call)).await,
+        RouteEndpoint::GroupVersion => Box::pin(discovery::group_version(api, call)).await,
+        RouteEndpoint::OpenApiIndex => Box::pin(openapi::index(api, call)).await,
+        RouteEndpoint::OpenApiDocument => Box::pin(openapi::document(api, call)).await,
+        RouteEndpoint::OpenApiV2 => Box::pin(openapi::swagger(api, call)).await,
+        RouteEndpoint::Collection => collection(api, call, permit).await,
+        RouteEndpoint::Object => object(api, call).await,
+        RouteEndpoint::Subresource => Box::pin(subresource::handle(api, call, permit)).await,
     }
 }
 
-async fn collection(api: &Arc<ApiServer>, call: &Arc<Call>, place: Option<Place>) -> Result<Response<Body>, Status> {
-    let target = Target::of(api, call).await?;
+async fn collection(
+    api: &Arc<ApiServer>,
+    call: &Arc<RequestContext>,
+    permit: Option<Permit>,
+) -> Result<Response<Body>, Status> {
+    let target = resolve::resolve_target(&api.kinds, call).await?;
     target.check_verb(&call.attributes.verb)?;
     match call.attributes.verb.as_str() {
         "list" => Box::pin(read::list(api, call, &target)).await,
-        "watch" => match place {
-            Some(place) => Box::pin(watch::answer(api, call, &target, place)).await,
+        "watch" => match permit {
+            Some(permit) => Box::pin(watch::answer(&api.watches, call, &target, permit)).await,
             None => Err(Status::internal("a watch without a place")),
         },
         "create" => Box::pin(create::create(api, call, &target)).await,
-        "deletecollection" => Box::pin(delete::collection(api, call, &target)).await,
+        "deletecollection" => Box::pin(delete_collection::collection(api, call, &target)).await,
         _ => Err(method_not_allowed()),
     }
 }
 
-async fn object(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>, Status> {
-    let target = Target::of(api, call).await?;
+async fn object(api: &Arc<ApiServer>, call: &Arc<RequestContext>) -> Result<Response<Body>, Status> {
+    let target = resolve::resolve_target(&api.kinds, call).await?;
     if target.kind.is_only_created() {
         return Err(Status::no_such_path());
     }
     target.check_verb(&call.attributes.verb)?;
+    if let Some(view) = &call.view {
+        Box::pin(objects::check_visible(&api.reads, call, (&target, view))).await?;
+    }
     match call.attributes.verb.as_str() {
         "get" => read::get(api, call, &target).await,
         "update" => Box::pin(update::replace(api, call, &target, None)).await,

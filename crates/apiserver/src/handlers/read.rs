@@ -7,33 +7,48 @@ use portolan_types::Status;
 
 use crate::{
     ApiServer, Body,
-    call::{Call, Target},
-    encode::{self, Shape},
-    objects::{read_list, wait_until},
+    encode::{self, ResponseShape},
+    objects::{marked_for, read_list, read_view, wait_for_resource_version},
     options::{ListOptions, parse_cached, parse_version},
+    request::{RequestContext, ResourceTarget},
 };
 
-pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    let shape = Shape::of(call, target, api.seams.clock.now())?;
+use super::home_workspace;
+
+pub(super) async fn get(
+    api: &Arc<ApiServer>,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
+) -> Result<Response<Body>, Status> {
+    let shape = ResponseShape::of(call, target, api.seams().clock.now())?;
     if call.query.flag("export") {
         return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
     }
     let version = call.query.text("resourceVersion");
-    let at = match &*target.kind.resource {
-        _ if version.is_empty() => None,
-        // Upstream keeps no cache of them.
-        "events" => parse_version(version)?,
-        _ => parse_cached(version)?,
-    };
+    let parse = if target.hooks().is_cached { parse_cached } else { parse_version };
+    let at = if version.is_empty() { None } else { parse(version)? };
     if let Some(at) = at {
-        wait_until(api, target, at).await?;
+        wait_for_resource_version(&*api.storage.store, target, at).await?;
     }
-    let (_, found) = api.found(call, target).await?;
-    encode::object(&shape, 200, &found.stored)
+    if home_workspace::is_asked(call, target) {
+        let home = Box::pin(home_workspace::read(api, call, target)).await?;
+        return encode::object(&shape, 200, &home);
+    }
+    let (_, found) = api.reads.existing_object(call, target).await?;
+    let stored = marked_for(&api.storage.directory, call, found.stored)?;
+    encode::object(&shape, 200, &stored)
 }
 
-pub(super) async fn list(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    let shape = Shape::of(call, target, api.seams.clock.now())?;
+pub(super) async fn list(
+    api: &Arc<ApiServer>,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
+) -> Result<Response<Body>, Status> {
+    let shape = ResponseShape::of(call, target, api.seams().clock.now())?;
     let options = ListOptions::of(target, &call.query)?;
-    encode::list(shape, read_list(api, call, target, &options).await?, &call.charge).await
+    let read = match &call.view {
+        None => read_list(&api.reads, call, target, &options).await?,
+        Some(view) => Box::pin(read_view(&api.reads, call, (target, view), &options)).await?,
+    };
+    encode::list(shape, read, &call.charge).await
 }

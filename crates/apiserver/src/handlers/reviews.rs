@@ -1,68 +1,78 @@
-//! Create-only resources: answered, never stored.
+//! Create-only resources, which are answered and never stored.
 
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::{
+use portolan_merge::{
     apply::{self, Conversions, UpdateRequest},
-    lifecycle, patch,
-    rbac::User,
+    patch,
 };
-use portolan_types::{GroupKind, Status, object, quoted::go_quoted};
-use serde_json::{Map, Value, json};
+use portolan_strategy::{lifecycle, rbac::User};
+use portolan_types::{GroupKind, Seams, Status, object, quoted::go_quoted};
+use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    admission::Operation,
-    attributes::Attributes,
-    authz::{Authorizer as _, Verdict},
-    call::{Call, Target, method_not_allowed},
-    encode::{self, Shape},
+    authn::{Authenticator, user_info},
+    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
+    encode::{self, ResponseShape},
+    hooks::{Hooks, Operation, ReviewCaller},
     options::WriteOptions,
+    request::{AdmittedOperation, CreateOnly, RequestContext, ResourceTarget, method_not_allowed},
+    routing::attributes::Attributes,
 };
 
 use super::{body, invalid, selectors};
 
-pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+/// Answers a create-only resource.
+pub(super) async fn answer(
+    api: &Arc<ApiServer>,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
+    review: CreateOnly,
+) -> Result<Response<Body>, Status> {
     if target.kind.namespaced && target.namespace.is_none() {
         return Err(method_not_allowed());
     }
-    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let shape = ResponseShape::of(call, target, api.seams().clock.now())?;
     let options = WriteOptions::of(call)?;
     let mut object = body::decode(call, target, options.validation, None)?;
-    let group = &*target.kind.gvk.group;
     if target.kind.is_kubernetes() {
         lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
-        let now = api.seams.now_text();
+        let now = api.seams().now_text();
         let (manager, conversions) = (&*options.manager, Conversions::default());
         let request = UpdateRequest { old: None, manager, subresource: None, now: &now, conversions: &conversions };
         apply::track_update(&target.table, &target.kind, &request, &mut object)?;
     }
-    let request = call.asks(target, Operation::Create, ("", ""), options.dry_run);
-    api.admission.admit_passing(api, &request, &mut object).await?;
-    let object = match (group, &*target.kind.resource) {
-        ("authorization.k8s.io", "selfsubjectaccessreviews") => {
-            check_access(target, &object, false)?;
-            access(api, call, object, None).await?
+    let operation = Operation::Create;
+    let admitted = AdmittedOperation { operation, name: "", subresource: "", dry_run: options.dry_run };
+    let request = call.admission_request(target, admitted);
+    api.writes.admission.admit_unstored(&request, &mut object).await?;
+    let object = match review {
+        CreateOnly::AccessReview { names_user } => {
+            check_access(target, &object, names_user)?;
+            let user = names_user.then(|| reviewed_user(&object));
+            access(&api.access.rbac, call, object, user.as_ref()).await?
         }
-        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
-            check_access(target, &object, true)?;
-            let user = subject(&object);
-            access(api, call, object, Some(&user)).await?
-        }
-        ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(api, call, object).await?,
-        ("authentication.k8s.io", "selfsubjectreviews") => myself(api, call, &object),
-        ("authentication.k8s.io", "tokenreviews") => token(api, call, object).await?,
-        _ => plugged_in(api, call, target, object).await?,
+        CreateOnly::SelfRules => rules(&api.access.rbac, call, object).await?,
+        CreateOnly::SelfSubject => self_subject(api.seams(), call, &object),
+        CreateOnly::TokenReview => token(&api.access.authenticator, call, object).await?,
+        CreateOnly::Binding | CreateOnly::Hooks => hook_review(&api.config.hooks, call, target, object).await?,
     };
     encode::value(&shape, 201, object)
 }
 
-async fn plugged_in(api: &ApiServer, call: &Call, target: &Target, mut object: Value) -> Result<Value, Status> {
-    // The request was authorized for the namespace of its URL, so no other may be asked about.
+async fn hook_review(
+    hooks: &Hooks,
+    call: &RequestContext,
+    target: &ResourceTarget,
+    mut object: Value,
+) -> Result<Value, Status> {
+    // The request was authorized for the namespace of its URL, so the review must be about that namespace.
     lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
-    for reviews in &api.config.hooks.reviews {
-        if let Some(answer) = reviews.review(&call.cluster, &target.kind, object.clone(), &call.identity.user) {
+    let caller = ReviewCaller { user: &call.identity.user, home: call.identity.home };
+    for reviews in &hooks.reviews {
+        if let Some(answer) = reviews.review(&call.cluster, &target.kind, object.clone(), caller) {
             return answer.await;
         }
     }
@@ -81,8 +91,8 @@ fn strings(value: Option<&Value>) -> Vec<String> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The user that a review asks about.
-fn subject(object: &Value) -> User {
+/// Returns the user that a review names.
+fn reviewed_user(object: &Value) -> User {
     let extra = spec(object, "extra").and_then(Value::as_object).into_iter().flatten();
     User {
         name: text(object.get("spec"), "user").to_owned(),
@@ -92,16 +102,16 @@ fn subject(object: &Value) -> User {
     }
 }
 
-/// What a question about access must be; `asks_of_others` says that it names whom it is about.
-fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result<(), Status> {
-    // Upstream's message has lost the kind here.
+/// Validates a question about access; `names_user` is true if it must name a user or group.
+fn check_access(target: &ResourceTarget, object: &Value, names_user: bool) -> Result<(), Status> {
+    // kube-apiserver's message omits the kind.
     let kind = GroupKind { group: target.kind.gvk.group.clone(), kind: "".into() };
     let mut causes = Vec::new();
     let (resource, path) = (spec(object, "resourceAttributes"), spec(object, "nonResourceAttributes"));
     match (resource, path) {
         (Some(_), Some(path)) => {
             let why = "cannot be specified in combination with resourceAttributes";
-            causes.push(invalid("spec.nonResourceAttributes", &shown(path), why));
+            causes.push(invalid("spec.nonResourceAttributes", &printed_path(path), why));
         }
         (None, None) => {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -110,7 +120,7 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
         (Some(_), None) | (None, Some(_)) => {}
     }
     let named = !text(object.get("spec"), "user").is_empty() || spec(object, "groups").is_some();
-    if asks_of_others && !named {
+    if names_user && !named {
         causes.push(invalid("spec.user", "\"\"", "at least one of user or group must be specified"));
     }
     for kind in ["fieldSelector", "labelSelector"] {
@@ -141,19 +151,28 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
             ));
         }
         if let Some(path) = path {
-            causes.push(invalid("spec.nonResourceAttributes", &shown(path), "disallowed on this kind of request"));
+            causes.push(invalid(
+                "spec.nonResourceAttributes",
+                &printed_path(path),
+                "disallowed on this kind of request",
+            ));
         }
     }
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind, "", causes)) }
 }
 
-/// Attributes of a path as upstream's own type has them.
-fn shown(path: &Value) -> String {
+/// Prints the attributes of a path as kube-apiserver's internal type.
+fn printed_path(path: &Value) -> String {
     json!({"Path": text(Some(path), "path"), "Verb": text(Some(path), "verb")}).to_string()
 }
 
-/// Whether `user`, or whoever asks, may do what the question is about.
-async fn access(api: &ApiServer, call: &Call, mut object: Value, user: Option<&User>) -> Result<Value, Status> {
+/// Answers if `user`, or the caller, has access.
+async fn access(
+    rbac: &RbacAuthorizer,
+    call: &RequestContext,
+    mut object: Value,
+    user: Option<&User>,
+) -> Result<Value, Status> {
     let (resource, path) = (spec(&object, "resourceAttributes"), spec(&object, "nonResourceAttributes"));
     let asked = match resource {
         Some(_) => Attributes {
@@ -168,14 +187,15 @@ async fn access(api: &ApiServer, call: &Call, mut object: Value, user: Option<&U
         },
         None => Attributes::of_path(text(path, "verb"), text(path, "path")),
     };
-    let ignored = resource.and_then(selectors::ignored);
+    let evaluation_error = resource.and_then(selectors::evaluation_error);
     let verdict = match user {
-        Some(user) => api.rbac.authorize(call.cluster.id, user, &asked).await?,
-        None => api.rbac.authorize_identity(call.cluster.id, &call.identity, &asked).await?,
+        Some(user) => rbac.authorize(call.cluster.id, user, &asked).await?,
+        None => rbac.authorize_identity(call.cluster.id, &call.identity, &asked).await?,
     };
-    let (Verdict::Allowed(why) | Verdict::Denied(why)) = &verdict;
+    let (AuthorizationDecision::Allowed(why) | AuthorizationDecision::Denied(why)) = &verdict;
     let mut status = json!({"allowed": verdict.is_allowed()});
-    for (key, text) in [("reason", why.as_str()), ("evaluationError", ignored.as_deref().unwrap_or_default())] {
+    for (key, text) in [("reason", why.as_str()), ("evaluationError", evaluation_error.as_deref().unwrap_or_default())]
+    {
         if !text.is_empty() {
             status[key] = text.into();
         }
@@ -185,38 +205,38 @@ async fn access(api: &ApiServer, call: &Call, mut object: Value, user: Option<&U
     Ok(object)
 }
 
-async fn rules(api: &ApiServer, call: &Call, object: Value) -> Result<Value, Status> {
+async fn rules(rbac: &RbacAuthorizer, call: &RequestContext, object: Value) -> Result<Value, Status> {
     let namespace = text(object.get("spec"), "namespace").to_owned();
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let held = api.rbac.rules_of_identity(call.cluster.id, &call.identity, &namespace).await?;
+    let held = rbac.rules_of_identity(call.cluster.id, &call.identity, &namespace).await?;
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
     for rule in held {
         let value = serde_json::to_value(&rule).map_err(Status::internal)?;
         if rule.non_resource_urls.is_empty() { resources.push(value) } else { paths.push(value) }
     }
-    // A new object: upstream does not give the question back.
+    // A new object: kube-apiserver does not return the question.
     let status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
     let key = |name: &str| object.get(name).cloned().unwrap_or_default();
     Ok(json!({"kind": key("kind"), "apiVersion": key("apiVersion"), "metadata": {}, "spec": {}, "status": status}))
 }
 
-/// A new object: upstream does not give back what was sent.
-fn myself(api: &ApiServer, call: &Call, object: &Value) -> Value {
+/// Returns a new object, because kube-apiserver does not return the request.
+fn self_subject(seams: &Seams, call: &RequestContext, object: &Value) -> Value {
     let key = |name: &str| object.get(name).cloned().unwrap_or_default();
-    let metadata = json!({"creationTimestamp": api.seams.now_text()});
+    let metadata = json!({"creationTimestamp": seams.now_text()});
     let status = json!({"userInfo": user_info(&call.identity.user)});
     json!({"kind": key("kind"), "apiVersion": key("apiVersion"), "metadata": metadata, "status": status})
 }
 
-/// A bad token is an answer, not a failure.
-async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value, Status> {
+/// Answers a TokenReview. A bad token is an answer, not a failure.
+async fn token(authenticator: &Authenticator, call: &RequestContext, mut object: Value) -> Result<Value, Status> {
     let (token, audiences) = (text(object.get("spec"), "token").to_owned(), strings(spec(&object, "audiences")));
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let found = api.authenticator.token(&token, &audiences).await;
+    let found = authenticator.token(&token, &audiences).await;
     let here = found.ok().filter(|(identity, _)| identity.home.is_none_or(|home| home == call.cluster.id));
     object["status"] = match here {
         Some((identity, audiences)) => {
@@ -230,20 +250,4 @@ async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value,
     };
     object::metadata_mut(&mut object);
     Ok(object)
-}
-
-/// A user as reviews and signing requests show it.
-pub(crate) fn user_info(user: &User) -> Value {
-    let mut info = Map::new();
-    info.insert("username".into(), user.name.as_str().into());
-    if !user.uid.is_empty() {
-        info.insert("uid".into(), user.uid.as_str().into());
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".into(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".into(), json!(user.extra));
-    }
-    Value::Object(info)
 }

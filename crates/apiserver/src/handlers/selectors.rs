@@ -1,6 +1,6 @@
-//! Selectors that a question about access is narrowed by.
+//! Selectors in access reviews.
 
-use portolan_machinery::fields::FieldTerms;
+use portolan_strategy::fields::FieldTerms;
 use portolan_types::{
     LabelSelector, StatusCause,
     labels::{key_faults, value_faults},
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::invalid;
 
-/// What is wrong with the `fieldSelector` or `labelSelector` of resource attributes (upstream's
-/// `validateFieldSelectorAttributes` and `validateLabelSelectorAttributes`). Operators may be unknown.
+/// Validates the `fieldSelector` or `labelSelector` of resource attributes (kube-apiserver's
+/// `validateFieldSelectorAttributes` and `validateLabelSelectorAttributes`). Unknown operators are valid.
 pub(super) fn check(kind: &str, selector: &Value) -> Vec<StatusCause> {
     if selector.is_null() {
         return Vec::new();
@@ -35,13 +35,15 @@ pub(super) fn check(kind: &str, selector: &Value) -> Vec<StatusCause> {
     causes
 }
 
-/// What of the selectors of resource attributes nobody can decide by: it is ignored, and told (upstream's `BuildEvaluationError`).
-/// `None` where they can be read.
-pub(super) fn ignored(attributes: &Value) -> Option<String> {
-    let told = |kind: &str, read: Read| match read {
-        Read::Whole => None,
-        Read::InPart => Some(format!("spec.resourceAttributes.{kind} partially ignored due to parse error")),
-        Read::NotAtAll => Some(format!("spec.resourceAttributes.{kind} ignored due to parse error")),
+/// Returns the evaluation error for selectors that cannot be parsed and are therefore ignored (kube-apiserver's
+/// `BuildEvaluationError`), or `None` if all can be parsed.
+pub(super) fn evaluation_error(attributes: &Value) -> Option<String> {
+    let told = |kind: &str, read: SelectorCoverage| match read {
+        SelectorCoverage::Complete => None,
+        SelectorCoverage::Partial => {
+            Some(format!("spec.resourceAttributes.{kind} partially ignored due to parse error"))
+        }
+        SelectorCoverage::Ignored => Some(format!("spec.resourceAttributes.{kind} ignored due to parse error")),
     };
     let (fields, labels) = (&attributes["fieldSelector"], &attributes["labelSelector"]);
     let fields = told("fieldSelector", read(fields, |raw| FieldTerms::parse(raw).is_ok(), is_usable_field));
@@ -50,33 +52,33 @@ pub(super) fn ignored(attributes: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// How much of a selector can be read.
-enum Read {
-    Whole,
-    InPart,
-    NotAtAll,
+/// Part of a selector that can be parsed.
+enum SelectorCoverage {
+    Complete,
+    Partial,
+    Ignored,
 }
 
-/// Requirements go before text.
-fn read(selector: &Value, is_selector: impl Fn(&str) -> bool, is_usable: impl Fn(&Value) -> bool) -> Read {
+/// Parses a selector. Requirements have precedence over text.
+fn read(selector: &Value, is_selector: impl Fn(&str) -> bool, is_usable: impl Fn(&Value) -> bool) -> SelectorCoverage {
     let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
     let usable = requirements.iter().filter(|requirement| is_usable(requirement)).count();
     let raw = selector["rawSelector"].as_str().unwrap_or_default();
     match (requirements.len(), usable) {
-        (0, _) if raw.is_empty() || is_selector(raw) => Read::Whole,
-        (all, usable) if all > 0 && usable == all => Read::Whole,
-        (_, 0) => Read::NotAtAll,
-        _ => Read::InPart,
+        (0, _) if raw.is_empty() || is_selector(raw) => SelectorCoverage::Complete,
+        (all, usable) if all > 0 && usable == all => SelectorCoverage::Complete,
+        (_, 0) => SelectorCoverage::Ignored,
+        _ => SelectorCoverage::Partial,
     }
 }
 
-/// Fields have one value, which they have or not.
+/// Returns true for a requirement with one value, the only form that fields have.
 fn is_usable_field(requirement: &Value) -> bool {
     let values = requirement["values"].as_array().map_or(0, Vec::len);
     values == 1 && matches!(requirement["operator"].as_str(), Some("In" | "NotIn"))
 }
 
-/// Keys and values have been checked.
+/// Returns true for a known operator; keys and values have been validated.
 fn is_usable_label(requirement: &Value) -> bool {
     matches!(requirement["operator"].as_str(), Some("In" | "NotIn" | "Exists" | "DoesNotExist"))
 }
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_say_one_thing_and_something() {
+    fn selectors_have_exactly_one_form() {
         let exists = json!([{"key": "a", "operator": "Exists"}]);
         for (kind, selector, expected) in [
             ("fieldSelector", Value::Null, vec![]),
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decided_by_is_told() {
+    fn unusable_selectors_are_reported() {
         let one = json!({"key": "a", "operator": "In", "values": ["x"]});
         let near = json!({"key": "a", "operator": "Near", "values": ["x"]});
         let two = json!({"key": "a", "operator": "In", "values": ["x", "y"]});
@@ -165,7 +167,7 @@ mod tests {
             (json!({"fieldSelector": {"requirements": [near, one]}}), Some("fieldSelector partially ignored")),
             (json!({"labelSelector": {"requirements": [near]}}), Some("labelSelector ignored")),
         ] {
-            let told = ignored(&attributes);
+            let told = evaluation_error(&attributes);
             let short =
                 told.map(|told| told.replace("spec.resourceAttributes.", "").replace(" due to parse error", ""));
             assert_eq!(short.as_deref(), expected, "{attributes}");

@@ -1,30 +1,28 @@
-//! Logs, exec, attach and port-forward: handed to whoever reaches the pod.
+//! Logs, exec, attach and port-forward, which are passed to the connector of the pod.
 
 use std::sync::Arc;
 
 use http::{HeaderValue, Response, StatusCode, header};
-use portolan_types::{Reason, Status};
+use portolan_types::Status;
 use serde_json::{Value, json};
 
+use super::update::authorize_create;
 use crate::{
-    ApiServer, Body,
-    admission::{Operation, Request, Sent},
-    attributes::Attributes,
-    authz::{Authorizer as _, Verdict},
-    call::{Call, Target},
-    encode::{self, tree},
-    hooks::{PodStream, PodStreamRequest, StreamPlace},
-    limits::Place,
-    pipeline::Counted,
+    ApiServer, Body, encode,
+    hooks::{AdmissionOptions, AdmissionRequest, Operation, PodStream, PodStreamRequest, StreamPermit},
+    limits::Permit,
+    metrics::GaugeGuard,
+    objects::tree,
+    request::{AdmittedOperation, RequestContext, ResourceTarget},
 };
 
 pub(super) async fn open(
     api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    target: &Target,
-    place: Option<Place>,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
+    permit: Option<Permit>,
 ) -> Result<Response<Body>, Status> {
-    let place = place.ok_or_else(|| Status::internal("a stream without a place"))?;
+    let permit = permit.ok_or_else(|| Status::internal("a stream without a place"))?;
     let stream = match call.captures.subresource.as_str() {
         "log" => PodStream::Log,
         "exec" => PodStream::Exec,
@@ -32,32 +30,35 @@ pub(super) async fn open(
         _ => PodStream::PortForward,
     };
     if stream != PodStream::Log {
-        may_enter(api, call).await?;
-        let request = call.asks(target, Operation::Connect, (&call.captures.name, stream.subresource()), false);
-        let request = Request { sent: Sent::Nothing, ..request };
-        api.admission.admit_passing(api, &request, &mut stream_options(stream, call)).await?;
+        // A WebSocket is opened with GET, but entering a pod is not a read.
+        authorize_create(&api.access.rbac, call).await?;
+        let (operation, name) = (Operation::Connect, &*call.captures.name);
+        let admitted = AdmittedOperation { operation, name, subresource: stream.subresource(), dry_run: false };
+        let request = call.admission_request(target, admitted);
+        let request = AdmissionRequest { options: AdmissionOptions::Nothing, ..request };
+        api.writes.admission.admit_unstored(&request, &mut stream_options(stream, call)).await?;
     }
-    let (_, found) = api.found(call, target).await?;
-    let counted = Counted::new(api.metrics.longrunning(&call.labels));
-    let place = StreamPlace::new(place, counted);
+    let (_, found) = api.reads.existing_object(call, target).await?;
+    let counted = GaugeGuard::new(api.metrics.longrunning(&call.labels));
+    let permit = StreamPermit::new(permit, counted);
     let request = PodStreamRequest {
         cluster: call.cluster.clone(),
         stream,
         pod: tree(target, &found.stored)?,
         user: call.identity.user.clone(),
         request: forwarded(call)?,
-        place: place.clone(),
+        permit: permit.clone(),
     };
     let mut answered = api.config.hooks.streams.open(request).await?;
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
         let kept = answered.headers_mut().entry(header::CACHE_CONTROL);
         kept.or_insert(HeaderValue::from_static("no-cache, private"));
     }
-    Ok(answered.map(|body| encode::held(body, place, None, || api.metrics.size(&call.labels))))
+    Ok(answered.map(|body| encode::with_guard(body, permit, None, || api.metrics.size(&call.labels))))
 }
 
-/// What is asked of the stream, as the object that webhooks see.
-fn stream_options(stream: PodStream, call: &Call) -> Value {
+/// Returns the options of a stream as the object that webhooks see.
+fn stream_options(stream: PodStream, call: &RequestContext) -> Value {
     let kind = match stream {
         PodStream::Log => "PodLogOptions",
         PodStream::Exec => "PodExecOptions",
@@ -83,17 +84,8 @@ fn stream_options(stream: PodStream, call: &Call) -> Value {
     options
 }
 
-/// A WebSocket is opened with GET, but entering a pod is no read: it needs the right to create.
-async fn may_enter(api: &ApiServer, call: &Call) -> Result<(), Status> {
-    let asked = Attributes { verb: "create".into(), ..Attributes::clone(&call.attributes) };
-    match api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
-        Verdict::Allowed(_) => Ok(()),
-        Verdict::Denied(why) => Err(asked.denial(&call.identity.user, &why)),
-    }
-}
-
-/// The request without the client's credentials.
-fn forwarded(call: &Call) -> Result<http::Request<bytes::Bytes>, Status> {
+/// Returns the request without the client's credentials.
+pub(super) fn forwarded(call: &RequestContext) -> Result<http::Request<bytes::Bytes>, Status> {
     let built = http::Request::builder().method(call.method.clone()).uri(call.uri.clone()).body(call.body.clone());
     let mut request = built.map_err(Status::internal)?;
     *request.headers_mut() = call.headers.clone();
@@ -102,10 +94,4 @@ fn forwarded(call: &Call) -> Result<http::Request<bytes::Bytes>, Status> {
     }
     *request.extensions_mut() = std::mem::take(&mut *call.extensions.lock());
     Ok(request)
-}
-
-/// Proxying into physical clusters is off.
-pub(super) fn no_proxy(target: &Target, call: &Call) -> Status {
-    let message = format!("{}/proxy of {:?} is not served", target.resource(), call.captures.name);
-    Status::new(Reason::Forbidden, message).about(&target.resource(), &call.captures.name)
 }

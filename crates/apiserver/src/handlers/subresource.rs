@@ -1,4 +1,4 @@
-//! Parts of objects, and what is done to them by a subresource.
+//! Subresources: parts of objects and actions on objects.
 
 use std::sync::Arc;
 
@@ -7,31 +7,39 @@ use portolan_types::Status;
 
 use crate::{
     ApiServer, Body,
-    call::{Call, Target, method_not_allowed},
-    limits::Place,
+    limits::Permit,
+    objects,
+    reach::physical_clusters,
+    request::{RequestContext, ResourceTarget, method_not_allowed},
 };
 
-use super::{binding, eviction, patch, read, scale, streams, token, update};
+use super::{agent_token, binding, eviction, patch, proxy, read, resolve, scale, streams, token, update};
 
 pub(super) async fn handle(
     api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    place: Option<Place>,
+    call: &Arc<RequestContext>,
+    permit: Option<Permit>,
 ) -> Result<Response<Body>, Status> {
-    let target = Target::of(api, call).await?;
+    let target = resolve::resolve_target(&api.kinds, call).await?;
     let name = call.captures.subresource.as_str();
     let subresource = target.kind.subresource(name).ok_or_else(|| missing(call, &target))?;
     let verb = call.attributes.verb.as_str();
     if !subresource.verbs.iter().any(|own| **own == *verb) || (target.list_is_computed() && verb != "get") {
         return Err(method_not_allowed());
     }
+    if let Some(view) = &call.view {
+        Box::pin(objects::check_visible(&api.reads, call, (&target, view))).await?;
+    }
     match (name, verb) {
         ("scale", _) => scale::handle(api, call, &target).await,
         ("eviction", _) => eviction::evict(api, call, &target).await,
         ("binding", _) => binding::bind(api, call, &target).await,
+        ("token", _) if target.resource() == physical_clusters() => {
+            Box::pin(agent_token::request(api, call, &target)).await
+        }
         ("token", _) => token::request(api, call, &target).await,
-        ("log" | "exec" | "attach" | "portforward", _) => streams::open(api, call, &target, place).await,
-        ("proxy", _) => Err(streams::no_proxy(&target, call)),
+        ("log" | "exec" | "attach" | "portforward", _) => streams::open(api, call, &target, permit).await,
+        ("proxy", _) => Box::pin(proxy::forward(api, call, &target, permit)).await,
         (_, "get") => read::get(api, call, &target).await,
         (name, "update") => update::replace(api, call, &target, Some(name)).await,
         (name, "patch") => patch::patch(api, call, &target, Some(name)).await,
@@ -39,10 +47,8 @@ pub(super) async fn handle(
     }
 }
 
-/// What upstream's router says of a subresource that there is none of; of a custom resource its handler says it of the object.
-fn missing(call: &Call, target: &Target) -> Status {
-    match target.is_custom() {
-        true => Status::not_found(&target.resource(), &call.captures.name),
-        false => Status::no_such_path(),
-    }
+/// Returns the 404 for an unknown subresource: the router's for a built-in kind, the object's for a custom resource, as
+/// in kube-apiserver.
+fn missing(call: &RequestContext, target: &ResourceTarget) -> Status {
+    if target.is_custom() { Status::not_found(&target.resource(), &call.captures.name) } else { Status::no_such_path() }
 }

@@ -1,61 +1,77 @@
-//! PUT of an object or of a subresource that is a part of it.
+//! PUT of an object or of a subresource that is part of it.
 
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::{apply::Conversions, lifecycle};
+use portolan_merge::apply::Conversions;
+use portolan_merge::preconditions;
+use portolan_strategy::lifecycle;
 use portolan_types::{BoxFuture, NamespaceName, ObjectKey, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    attributes::Attributes,
-    authz::{Authorizer as _, Verdict},
-    call::{Call, Target},
-    encode::Shape,
-    objects::{Put, Writer},
+    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
+    encode::ResponseShape,
+    objects::{CreateOrUpdate, ManagerRecording, ObjectChange, ObjectWriter},
     options::WriteOptions,
+    request::{RequestContext, ResourceTarget},
+    routing::attributes::Attributes,
 };
 
-use super::body;
+use super::body::{self, AnsweredWrite, RequestBody};
 
 pub(super) async fn replace(
     api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    target: &Target,
+    call: &Arc<RequestContext>,
+    target: &ResourceTarget,
     subresource: Option<&str>,
 ) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(call)?;
-    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let shape = ResponseShape::of(call, target, api.seams().clock.now())?;
     let decode = |old: Option<&Value>| decoded(call, target, &options, old);
-    let writer = Writer { api, call, target, options: &options, applied: false, conversions: Conversions::default() };
+    let writer = ObjectWriter {
+        context: &api.writes,
+        call,
+        target,
+        options: &options,
+        recording: ManagerRecording::Tracked,
+        body: &RequestBody { call, target },
+        conversions: Conversions::default(),
+    };
     let key = target.key(call, &call.captures.name)?;
     let allowed = || -> BoxFuture<'_, Result<(), Status>> {
         Box::pin(async {
-            // A body of no sense is told before that there is nothing to replace.
+            // A malformed body is reported before a missing object.
             let new = decode(None)?;
             if !lifecycle::creates_on_update(&target.kind, subresource) {
                 return Err(Status::not_found(&target.resource(), &key.name));
             }
             match object::meta_text(&new, "uid") {
-                "" => may_create(api, call).await,
-                uid => Err(lifecycle::uid_conflict(&target.kind, &nothing(&key), uid)),
+                "" => authorize_create(&api.access.rbac, call).await,
+                uid => Err(preconditions::uid_conflict(&target.kind, &empty_object(&key), uid)),
             }
         })
     };
-    let put = Put { may_create: &allowed, fresh: &|| decode(None), changed: &|old| decode(Some(old)) };
-    let (code, written) = writer.put(&key, subresource, &put).await?;
-    body::changed(api, call, &shape, code, written)
+    let change = ObjectChange { key: &key, subresource, make: &|old| decode(Some(old)) };
+    let put = CreateOrUpdate { authorize_create: &allowed, fresh: &|| decode(None), change };
+    let (code, result) = writer.create_or_update(&put).await?;
+    body::write_response(&api.config.hooks, call, &shape, AnsweredWrite { code, result })
 }
 
-/// What stands where there is no object: nothing but the name.
-fn nothing(key: &ObjectKey) -> Value {
+/// Returns the empty object that a uid precondition is compared with when no object exists.
+fn empty_object(key: &ObjectKey) -> Value {
     let namespace = key.namespace().map(NamespaceName::as_str).unwrap_or_default();
     json!({"metadata": {"name": key.name.as_str(), "namespace": namespace}})
 }
 
-/// The object in the body, which must be the one of the URL.
-fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Value>) -> Result<Value, Status> {
+/// Decodes the body, whose name and namespace must be those of the URL.
+fn decoded(
+    call: &RequestContext,
+    target: &ResourceTarget,
+    options: &WriteOptions,
+    old: Option<&Value>,
+) -> Result<Value, Status> {
     let mut new = body::decode(call, target, options.validation, old)?;
     lifecycle::match_namespace(&target.kind, &mut new, target.namespace.as_deref())?;
     let (name, wanted) = (object::name(&new), call.captures.name.as_str());
@@ -63,13 +79,13 @@ fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Va
     Ok(new)
 }
 
-/// The name of what is sent, which must be that of the URL.
+/// Checks the name of a sent object against the URL.
 ///
 /// # Errors
-/// 400 when it is another one, or none.
+/// 400 when it differs or is missing.
 pub(super) fn check_name(name: &str, wanted: &str) -> Result<(), Status> {
     match name {
-        "" => Err(nameless(wanted)),
+        "" => Err(missing_name(wanted)),
         _ if name == wanted => Ok(()),
         _ => {
             let why = format!("the name of the object ({name}) does not match the name on the URL ({wanted})");
@@ -78,18 +94,18 @@ pub(super) fn check_name(name: &str, wanted: &str) -> Result<(), Status> {
     }
 }
 
-/// What is said of an object without the name that the URL has.
-pub(super) fn nameless(wanted: &str) -> Status {
+/// Returns the 400 for an object without the name that the URL has.
+pub(super) fn missing_name(wanted: &str) -> Status {
     Status::bad_request(format!(
         "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
     ))
 }
 
-/// An update that creates needs the right to create, too.
-pub(super) async fn may_create(api: &ApiServer, call: &Call) -> Result<(), Status> {
+/// Checks the right to create, which an update that creates its object needs too.
+pub(super) async fn authorize_create(rbac: &RbacAuthorizer, call: &RequestContext) -> Result<(), Status> {
     let asked = Attributes { verb: "create".into(), ..Attributes::clone(&call.attributes) };
-    match api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
-        Verdict::Allowed(_) => Ok(()),
-        Verdict::Denied(why) => Err(asked.denial(&call.identity.user, &why)),
+    match rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
+        AuthorizationDecision::Allowed(_) => Ok(()),
+        AuthorizationDecision::Denied(why) => Err(asked.denial(&call.identity.user, &why)),
     }
 }

@@ -1,82 +1,96 @@
-//! The kinds of each logical cluster, read from its definitions in the store.
+//! Kinds of each logical cluster, read from the definitions in the store.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use portolan_machinery::{
+use portolan_kinds::{
+    Kinds, Surface,
     custom::{self, Definition, RulesWatch},
-    kinds::{Kinds, Surface},
 };
 use portolan_store::{DynStore, Event, RangeRequest, RangeScope, StoreError, StoredObject, WatchScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Status};
+use portolan_types::{
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Status, apis,
+};
 use prometheus::IntCounter;
 
 use crate::{
-    bootstrap,
+    authz::shared_objects,
     errors::{damaged, status_for},
-    follow::{Follower, follow},
-    handlers::ApiDocuments,
-    objects::computed_uid,
+    kinds::ApiDocuments,
     reach,
+    request::{DefinitionIdentity, computed::computed_uid},
+    sync::{Follower, follow},
 };
 
 use super::{
     ServedKinds,
-    compiled::{Compiled, Own},
-    documents::Recent,
-    known::{Missing, State},
+    bound::{self, all_bound, is_binding, is_bound, name_in_cache},
+    compiled::{CompiledDefinitions, LoadedDefinition},
+    definition_cache::{DefinitionCache, MissingDefinitions},
+    documents::RecentDocuments,
 };
 
-/// Definitions with more bytes than this are read on a thread that may take its time.
-const LONG_READ: usize = 64 * 1024;
-
-/// Knows what each logical cluster serves.
-#[derive(Clone)]
-pub(crate) struct Catalog(Arc<Inner>);
-
-struct Inner {
-    store: DynStore,
-    state: Mutex<State>,
-    documents: Mutex<Recent>,
-    /// The documents of the built-in kinds, which most others share.
-    builtin: Arc<ApiDocuments>,
-    compiled: Compiled,
+/// Resource of bindings, beside that of definitions.
+fn bindings() -> GroupResource {
+    apis::resource(apis::BINDINGS)
 }
 
-type Definitions = BTreeMap<ObjectName, Own>;
-/// What is served, and by which definitions.
-type Read = (Arc<ServedKinds>, Vec<Own>);
+/// Size in bytes from which definitions are read on a blocking thread.
+const LONG_READ: usize = 64 * 1024;
 
-/// The resource of definitions.
+/// Catalog of the kinds that each logical cluster serves.
+#[derive(Clone)]
+pub(crate) struct DefinitionCatalog(pub(super) Arc<CatalogState>);
+
+pub(super) struct CatalogState {
+    pub(super) store: DynStore,
+    state: Mutex<DefinitionCache>,
+    documents: Mutex<RecentDocuments>,
+    /// Documents of the built-in kinds, which most surfaces share.
+    builtin: Arc<ApiDocuments>,
+    pub(super) compiled: CompiledDefinitions,
+}
+
+pub(super) type Definitions = BTreeMap<ObjectName, LoadedDefinition>;
+/// Served kinds and the definitions that they come from.
+type ServedRead = (Arc<ServedKinds>, Vec<LoadedDefinition>);
+
+/// Returns the resource of definitions.
 fn resource() -> GroupResource {
     GroupResource::new(custom::GROUP, custom::RESOURCE)
 }
 
-impl Catalog {
-    /// Over a store. `compilations` counts how often a definition had to be compiled, `watch` measures what rules take.
+impl DefinitionCatalog {
+    /// Returns the catalog of a store. `compilations` counts compiled definitions, `watch` measures the evaluation of
+    /// rules.
     pub(crate) fn new(
         store: DynStore,
         compilations: IntCounter,
         watch: Arc<dyn RulesWatch>,
         computes_nodes: bool,
     ) -> Self {
-        let compiled = Compiled::new(compilations, watch, computes_nodes);
+        let compiled = CompiledDefinitions::new(compilations, watch, computes_nodes);
         let builtin = compiled.served(Vec::new()).documents();
-        Self(Arc::new(Inner { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
+        Self(Arc::new(CatalogState { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
     }
 
-    /// Follows the writes of others, for ever.
-    pub(crate) async fn follow(self) {
+    /// Returns the resources whose writes have to be followed.
+    pub(crate) fn followed() -> [GroupResource; 2] {
+        [resource(), bindings()]
+    }
+
+    /// Follows the writes of other servers to one of these resources, forever.
+    pub(crate) async fn follow(self, resource: GroupResource) {
         let store = self.0.store.clone();
-        follow(store, WatchScope::Resource(resource(), None), Arc::new(self)).await;
+        follow(store, WatchScope::Resource(resource, None), Arc::new(self)).await;
     }
 
-    /// What a logical cluster serves now.
+    /// Returns the kinds that a logical cluster serves now.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub(crate) async fn served(&self, cluster: LogicalClusterId) -> Result<Arc<ServedKinds>, Status> {
-        // Every request asks, and there may be very many definitions.
+        // Every request calls this, and there may be many definitions.
         let known = self.0.state.lock().served(cluster);
         match known {
             Some(served) => Ok(served),
@@ -84,81 +98,100 @@ impl Catalog {
         }
     }
 
-    /// The definition of a name, such as `widgets.example.dev`, as a logical cluster has it now.
+    /// Returns the current definition of a name such as `widgets.example.dev`.
     ///
     /// # Errors
-    /// When the store fails.
-    pub(crate) async fn definition(&self, cluster: LogicalClusterId, name: &str) -> Result<Option<Standing>, Status> {
+    /// Fails if the store fails.
+    pub(crate) async fn definition(
+        &self,
+        cluster: LogicalClusterId,
+        name: &str,
+    ) -> Result<Option<DefinitionIdentity>, Status> {
         let Ok(name) = name.parse::<ObjectName>() else { return Ok(None) };
         let known = self.0.state.lock().definition(cluster, &name);
         let own = match known {
             Some(own) => own,
+            // Those of bindings come first.
             None => self.read(cluster).await?.1.into_iter().find(|own| *own.held.definition.name == *name),
         };
-        Ok(own.map(|own| Standing {
-            key: ObjectKey::cluster_scoped(cluster, resource(), name),
+        Ok(own.map(|own| DefinitionIdentity {
+            key: match own.binding {
+                Some(binding) => ObjectKey::cluster_scoped(cluster, bindings(), binding),
+                None => ObjectKey::cluster_scoped(cluster, resource(), name.clone()),
+            },
+            name: Arc::from(name.as_str()),
             created: own.created,
             revision: own.revision,
             is_deleting: own.held.definition.is_deleting,
         }))
     }
 
-    /// What a logical cluster without definitions serves.
+    /// Returns true if nodes are computed from physical clusters.
+    pub(crate) fn computes_nodes(&self) -> bool {
+        self.0.compiled.computes_nodes()
+    }
+
+    /// Returns the kinds of a logical cluster without definitions.
     pub(crate) fn builtin(&self) -> Arc<ServedKinds> {
         self.0.compiled.served(Vec::new())
     }
 
-    /// The documents of what is served, for OpenAPI and for discovery.
+    /// Returns the OpenAPI and discovery documents of the served kinds.
     pub(crate) fn documents(&self, served: &ServedKinds) -> Arc<ApiDocuments> {
         let documents = served.documents();
-        if !Arc::ptr_eq(&documents, &self.0.builtin) {
+        // Those of a view are small, and made for one request.
+        if served.shown.is_none() && !Arc::ptr_eq(&documents, &self.0.builtin) {
             self.0.documents.lock().keep(&documents);
         }
         documents
     }
 
-    /// Bytes of definitions that are kept, about.
+    /// Returns the estimated bytes of cached definitions.
     pub(crate) fn definition_bytes(&self) -> usize {
         self.0.state.lock().bytes()
     }
 
-    /// Bytes of documents that are kept, about.
+    /// Returns the estimated bytes of cached documents.
     pub(crate) fn document_bytes(&self) -> usize {
         self.0.builtin.bytes() + self.0.documents.lock().bytes()
     }
 
-    /// Reads a definition again: another server may have written it.
-    pub(crate) fn doubt(&self, cluster: LogicalClusterId, name: &str) {
+    /// Marks a definition as stale, because another server may have written it.
+    pub(crate) fn mark_stale(&self, cluster: LogicalClusterId, name: &str) {
+        let mut state = self.0.state.lock();
         if let Ok(name) = name.parse() {
-            self.0.state.lock().wrote(cluster, &name);
+            state.wrote(cluster, &name);
         }
+        state.wrote(cluster, &all_bound());
     }
 
-    /// Whether a key is that of a definition.
+    /// Returns true for the key of a definition or binding.
     pub(crate) fn is_about(key: &ObjectKey) -> bool {
-        *key.resource.group == *custom::GROUP && *key.resource.resource == *custom::RESOURCE
+        let is_definition = *key.resource.group == *custom::GROUP && *key.resource.resource == *custom::RESOURCE;
+        is_definition || is_binding(key)
     }
 
-    /// To be held while a definition is written.
-    pub(crate) fn change(&self, key: &ObjectKey) -> Changing {
-        self.0.state.lock().begin(key.cluster, &key.name);
-        Changing { catalog: self.clone(), cluster: key.cluster, name: key.name.clone() }
+    /// Returns a guard to hold while a definition is written.
+    pub(crate) fn change(&self, key: &ObjectKey) -> DefinitionWriteGuard {
+        let name = name_in_cache(key);
+        self.0.state.lock().begin(key.cluster, &name);
+        DefinitionWriteGuard { catalog: self.clone(), cluster: key.cluster, name }
     }
 
-    async fn read(&self, cluster: LogicalClusterId) -> Result<Read, Status> {
+    async fn read(&self, cluster: LogicalClusterId) -> Result<ServedRead, Status> {
         loop {
             let (missing, token) = {
                 let mut state = self.0.state.lock();
                 let missing = state.missing(cluster);
-                let known = state.known(cluster);
+                let known = state.entry(cluster);
                 if let (None, Some(served)) = (&missing, &known.served) {
                     return Ok((served.clone(), known.definitions.values().cloned().collect()));
                 }
-                (missing.unwrap_or(Missing::Some(Vec::new())), known.token)
+                (missing.unwrap_or(MissingDefinitions::Some(Vec::new())), known.token)
             };
             let fresh = match &missing {
-                Missing::All => self.all(cluster).await?,
-                Missing::Some(names) => self.some(cluster, names).await?,
+                MissingDefinitions::All => Box::pin(self.all(cluster)).await?,
+                MissingDefinitions::Some(names) => Box::pin(self.some(cluster, names)).await?,
             };
             if let Some(read) = self.install(cluster, token, &missing, fresh) {
                 return Ok(read);
@@ -168,22 +201,25 @@ impl Catalog {
 
     async fn all(&self, cluster: LogicalClusterId) -> Result<Definitions, Status> {
         let mut all = Definitions::new();
-        // A definition that is damaged is not served; all others are, and it can be deleted.
-        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource())).past_damage();
+        // A damaged definition is not served, but all others are, and it can be deleted.
+        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource())).skip_damaged();
         loop {
             let page = self.0.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
             let next = request.next(&page);
             all.extend(self.understood(page.objects).await?);
             match next {
                 Some(next) => request = next,
-                None => return Ok(all),
+                None => break,
             }
         }
+        all.extend(Box::pin(bound::read(&self.0, cluster)).await?);
+        Ok(all)
     }
 
     async fn some(&self, cluster: LogicalClusterId, names: &[(ObjectName, u64)]) -> Result<Definitions, Status> {
         let mut found = Vec::new();
-        for (name, _) in names {
+        let (bound, own): (Vec<_>, Vec<_>) = names.iter().partition(|(name, _)| *name == all_bound());
+        for (name, _) in own {
             let key = ObjectKey::cluster_scoped(cluster, resource(), name.clone());
             match self.0.store.get(&key).await {
                 Ok(stored) => found.extend(stored),
@@ -191,7 +227,11 @@ impl Catalog {
                 Err(error) => return Err(status_for(&error)),
             }
         }
-        self.understood(found).await
+        let mut all = self.understood(found).await?;
+        if !bound.is_empty() {
+            all.extend(Box::pin(bound::read(&self.0, cluster)).await?);
+        }
+        Ok(all)
     }
 
     async fn understood(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
@@ -203,40 +243,55 @@ impl Catalog {
         tokio::task::spawn_blocking(move || inner.understand(stored)).await.map_err(Status::internal)?
     }
 
-    /// Keeps what was read, unless others have read or written meanwhile. `None` when it tells too little without what was
-    /// known before.
-    fn install(&self, cluster: LogicalClusterId, token: u64, missing: &Missing, fresh: Definitions) -> Option<Read> {
+    /// Caches what was read unless it changed meanwhile. Returns `None` if the answer needs definitions that were
+    /// evicted.
+    fn install(
+        &self,
+        cluster: LogicalClusterId,
+        token: u64,
+        missing: &MissingDefinitions,
+        fresh: Definitions,
+    ) -> Option<ServedRead> {
         let mut state = self.0.state.lock();
-        let is_followed = state.is_followed;
-        let known = state.known(cluster);
+        let is_followed = state.followed == Self::followed().len();
+        let known = state.entry(cluster);
         let is_same = known.token == token;
         match missing {
-            Missing::All if is_same && !known.is_whole => state.keep_all(cluster, fresh),
-            // Nothing of it can be kept, but it was true when it was read.
-            Missing::All if !is_same => return Some(self.0.served(&fresh)),
-            Missing::All => return None,
-            Missing::Some(_) if !is_same => return None,
-            Missing::Some(names) => {
+            MissingDefinitions::All if is_same && !known.is_whole => state.keep_all(cluster, fresh),
+            // It cannot be cached, but it was true when it was read.
+            MissingDefinitions::All if !is_same => return Some(self.0.served(&fresh)),
+            MissingDefinitions::All => return None,
+            MissingDefinitions::Some(_) if !is_same => return None,
+            MissingDefinitions::Some(names) => {
                 let mut fresh = fresh;
                 let is_last = |(name, write): &(ObjectName, u64)| known.stale.get(name) == Some(write);
                 if !names.iter().all(is_last) {
-                    // Others have read or written meanwhile. What was read is no older than the question, but may be older
-                    // than what is known.
+                    // Definitions were read or written concurrently. The result is no older than the request, but may
+                    // be older than the cache.
                     let mut seen = known.definitions.clone();
                     for (name, _) in names {
+                        if *name == all_bound() {
+                            seen.retain(|name, _| !is_bound(name));
+                            continue;
+                        }
                         match fresh.remove(name) {
                             Some(held) => drop(seen.insert(name.clone(), held)),
                             None => drop(seen.remove(name)),
                         }
                     }
+                    seen.extend(fresh);
                     return Some(self.0.served(&seen));
                 }
                 for (name, _) in names {
+                    if *name == all_bound() {
+                        state.keep_bound(cluster, fresh.extract_if(.., |name, _| is_bound(name)).collect());
+                        continue;
+                    }
                     state.keep(cluster, name, fresh.remove(name));
                 }
             }
         }
-        let known = state.known(cluster);
+        let known = state.entry(cluster);
         let read = self.0.served(&known.definitions);
         known.served = Some(read.0.clone());
         if !is_followed {
@@ -246,8 +301,8 @@ impl Catalog {
     }
 }
 
-impl Inner {
-    fn served(&self, definitions: &Definitions) -> Read {
+impl CatalogState {
+    fn served(&self, definitions: &Definitions) -> ServedRead {
         let tables = definitions.values().filter_map(|own| own.held.definition.table.clone()).collect();
         (self.compiled.served(tables), definitions.values().cloned().collect())
     }
@@ -256,37 +311,27 @@ impl Inner {
         let read = |object: StoredObject| {
             let crd = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
             let held = self.compiled.definition(&crd);
-            Ok((object.key.name, Own { held, created: object.created, revision: object.revision }))
+            let (created, revision) = (object.created, object.revision);
+            Ok((object.key.name, LoadedDefinition { held, created, revision, binding: None }))
         };
         stored.into_iter().map(read).collect()
     }
 }
 
-/// A definition as it stands in a logical cluster.
-#[derive(Clone)]
-pub(crate) struct Standing {
-    pub(crate) key: ObjectKey,
-    /// Its first write, which tells it from others of its name.
-    pub(crate) created: ResourceVersion,
-    /// Its last write.
-    pub(crate) revision: ResourceVersion,
-    pub(crate) is_deleting: bool,
-}
-
-/// A write of a definition under way.
-pub(crate) struct Changing {
-    catalog: Catalog,
+/// Guard of a write of a definition.
+pub(crate) struct DefinitionWriteGuard {
+    catalog: DefinitionCatalog,
     cluster: LogicalClusterId,
     name: ObjectName,
 }
 
-impl Drop for Changing {
+impl Drop for DefinitionWriteGuard {
     fn drop(&mut self) {
         self.catalog.0.state.lock().end(self.cluster, &self.name);
     }
 }
 
-impl Kinds for Catalog {
+impl Kinds for DefinitionCatalog {
     fn of(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
         Box::pin(async move { Ok(self.served(cluster).await?.surface.clone()) })
     }
@@ -300,7 +345,7 @@ impl Kinds for Catalog {
     }
 
     fn uid_unstored(&self, key: &ObjectKey) -> Option<String> {
-        bootstrap::uid_of(key).or_else(|| computed_uid(key))
+        shared_objects::uid_of(key).or_else(|| computed_uid(key))
     }
 
     fn is_computed(&self, key: &ObjectKey) -> bool {
@@ -311,25 +356,25 @@ impl Kinds for Catalog {
     }
 }
 
-impl Follower for Catalog {
+impl Follower for DefinitionCatalog {
     fn catch_up(&self) -> BoxFuture<'_, Result<ResourceVersion, Status>> {
         Box::pin(std::future::ready(Ok(self.0.store.current())))
     }
 
     fn following(&self) {
         let mut state = self.0.state.lock();
-        // Between two watches anything may have been written.
+        // Anything may have been written between two watches.
         state.forget_all();
-        state.is_followed = true;
+        state.followed += 1;
     }
 
     fn take(&self, event: &Event) {
-        self.0.state.lock().wrote(event.key.cluster, &event.key.name);
+        self.0.state.lock().wrote(event.key.cluster, &name_in_cache(&event.key));
     }
 
     fn lost(&self) {
         let mut state = self.0.state.lock();
         state.forget_all();
-        state.is_followed = false;
+        state.followed = state.followed.saturating_sub(1);
     }
 }

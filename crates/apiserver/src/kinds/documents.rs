@@ -1,23 +1,23 @@
-//! Documents of surfaces, for OpenAPI and for discovery: some megabytes each, so that only those that were asked for last are kept.
+//! Cache of OpenAPI and discovery documents: each takes some megabytes, so only the most recently used are kept.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::handlers::ApiDocuments;
+use crate::kinds::ApiDocuments;
 
-/// Bytes of documents that are kept besides those of the built-in kinds.
+/// Most bytes of cached documents besides those of the built-in kinds.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
-/// Documents, those that were asked for last at the end.
+/// Documents, the most recently used last.
 #[derive(Default)]
-pub(super) struct Recent(VecDeque<Arc<ApiDocuments>>);
+pub(super) struct RecentDocuments(VecDeque<Arc<ApiDocuments>>);
 
-impl Recent {
-    /// Bytes that they take.
+impl RecentDocuments {
+    /// Returns the bytes of the documents.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|own| own.bytes()).sum()
     }
 
-    /// Keeps documents that have been asked for.
+    /// Caches documents that were requested.
     pub(super) fn keep(&mut self, documents: &Arc<ApiDocuments>) {
         self.0.retain(|own| !Arc::ptr_eq(own, documents));
         self.0.push_back(documents.clone());
@@ -34,8 +34,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_that_were_not_asked_for_lately_are_dropped() {
-        let mut recent = Recent::default();
+    fn least_recently_used_documents_are_evicted() {
+        let mut recent = RecentDocuments::default();
         let all: Vec<_> = (0..100).map(|_| Arc::new(ApiDocuments::of_size(8 * 1024 * 1024))).collect();
         for documents in &all {
             recent.keep(&all[0]);

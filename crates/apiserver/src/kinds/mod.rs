@@ -1,37 +1,54 @@
-//! What each logical cluster serves: the built-in kinds and those that its own definitions add, loaded when first asked for.
+//! Kinds that each logical cluster serves: built-in ones and those of its definitions, loaded on first use.
 //!
-//! Tables are compiled once per content, and logical clusters with the same definitions share one [`Served`] with all that is
-//! made of it. Of a logical cluster that nobody asks for nothing is kept, of one without definitions no more than its id.
+//! Tables are compiled once per content, and logical clusters with the same definitions share one [`Served`] with its
+//! documents. An unused logical cluster has no entry, and one without definitions only its id.
 
+mod bound;
 mod catalog;
 mod compiled;
+mod definition_cache;
+mod discovery_documents;
 mod documents;
-mod known;
+mod openapi_files;
+mod viewed;
 mod weights;
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+};
 
 use parking_lot::Mutex;
-use portolan_machinery::kinds::{Kind, Surface};
+use portolan_kinds::{Kind, Surface};
+use portolan_types::GroupResource;
 
-use crate::{handlers::ApiDocuments, reach};
+use crate::reach;
 
-pub(crate) use catalog::{Catalog, Changing, Standing};
+pub(crate) use catalog::{DefinitionCatalog, DefinitionWriteGuard};
+pub(crate) use discovery_documents::DiscoveryDocument;
+pub(crate) use openapi_files::{ApiDocuments, OpenApiFiles, build_files, swagger_of};
 
-/// A surface with the documents that describe it.
+/// Surface with the documents that describe it.
 pub(crate) struct ServedKinds {
     pub(crate) surface: Arc<Surface>,
     computes_nodes: bool,
-    /// For as long as somebody uses them, see [`documents`].
+    /// Resources that are shown; `None` for all.
+    shown: Option<BTreeSet<GroupResource>>,
+    /// Alive while in use, see [`documents`].
     documents: Mutex<Weak<ApiDocuments>>,
 }
 
 impl ServedKinds {
     fn new(surface: Arc<Surface>, computes_nodes: bool) -> Self {
-        Self { surface, computes_nodes, documents: Mutex::default() }
+        Self { surface, computes_nodes, shown: None, documents: Mutex::default() }
     }
 
-    /// The documents that describe it, made when they are first asked for.
+    /// Returns the kinds of these resources alone.
+    fn restricted(&self, shown: BTreeSet<GroupResource>) -> Self {
+        Self { shown: Some(shown), ..Self::new(self.surface.clone(), self.computes_nodes) }
+    }
+
+    /// Returns its documents, which are built on first use.
     fn documents(&self) -> Arc<ApiDocuments> {
         let mut known = self.documents.lock();
         known.upgrade().unwrap_or_else(|| {
@@ -41,10 +58,12 @@ impl ServedKinds {
         })
     }
 
-    /// The kinds that are served, in the order of discovery: groups that definitions add have the same priority upstream, less than
-    /// all others, and are sorted by name. Clients take an ambiguous name for what comes first.
+    /// Returns the served kinds in discovery order. Groups of definitions have the same, lowest priority in
+    /// kube-apiserver and are sorted by name. Clients resolve an ambiguous name to the first.
     pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
-        let mut kinds: Vec<_> = self.surface.kinds().filter(|(_, kind)| kind.served).collect();
+        let is_shown = |kind: &Kind| self.shown.as_ref().is_none_or(|shown| shown.contains(&kind.group_resource()));
+        let served = self.surface.kinds().filter(|(_, kind)| kind.served && is_shown(kind));
+        let mut kinds: Vec<_> = served.collect();
         kinds.sort_by_key(|(table, kind)| table.conversion().map(|_| &kind.gvk.group));
         let is_computed = |kind: &Arc<Kind>| self.computes_nodes && reach::is_node(kind);
         let shown = |kind: &Arc<Kind>| if is_computed(kind) { reach::computed_node().clone() } else { kind.clone() };

@@ -1,4 +1,4 @@
-//! Work of a tenant that no request of it brings, such as that of a simulated physical cluster.
+//! Work of a tenant outside of its requests, such as a simulated physical cluster.
 
 use std::{
     pin::Pin,
@@ -8,10 +8,10 @@ use std::{
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::processor::{Dispatch, TaskFlow};
+use super::scheduler::{SliceRequest, TaskFlow};
 use crate::{Body, BodyError};
 
-/// Share of the processors that belongs to one tenant: work is polled in the tenant's time slices, as its requests are.
+/// Share of the processors that belongs to one tenant: work is polled in the tenant's time slices, like its requests.
 #[derive(Clone)]
 pub struct FairShare(TaskFlow);
 
@@ -20,21 +20,21 @@ impl FairShare {
         Self(task_flow)
     }
 
-    /// Returns `work`, polled in time slices of the tenant. It is charged to the tenant also while it serves requests of others.
+    /// Returns `work`, polled in time slices of the tenant even while it serves requests of others.
     pub fn run<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        self.0.apart().work(work)
+        self.0.detached().work(work)
     }
 
-    /// Returns `body`, each frame of which is made in a time slice of the tenant.
+    /// Returns `body`, whose frames are produced in time slices of the tenant.
     pub fn stream(&self, body: Body) -> Body {
-        Body::new(ChargedBody { body, dispatch: self.0.apart().dispatch() })
+        Body::new(ChargedBody { body, dispatch: self.0.detached().dispatch() })
     }
 }
 
-/// Body whose frames are made in time slices.
+/// Body whose frames are produced in time slices.
 struct ChargedBody {
     body: Body,
-    dispatch: Dispatch,
+    dispatch: SliceRequest,
 }
 
 impl http_body::Body for ChargedBody {

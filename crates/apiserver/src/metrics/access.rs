@@ -1,14 +1,19 @@
-//! Who asks, and whether they may.
+//! Metrics of authentication and authorization.
 
 use std::time::Duration;
 
 use portolan_types::Status;
 use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 
-use super::{Maker, powers};
-use crate::authn::Identity;
+use super::{MetricFactory, powers};
 
-/// What is counted of credentials and rights.
+/// User of an authenticated request.
+pub(crate) struct AuthenticatedUser<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) is_service_account: bool,
+}
+
+/// Metrics of authentication and authorization.
 pub(crate) struct AccessMetrics {
     users: IntCounterVec,
     authentications: IntCounterVec,
@@ -19,41 +24,49 @@ pub(crate) struct AccessMetrics {
 }
 
 impl AccessMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         let buckets = powers(0.001, 2.0, 15);
         Self {
-            users: make.counter("authenticated_user_requests", "Requests by the sort of their user.", &["username"]),
-            authentications: make.counter("authentication_attempts", "Looked at credentials.", &["result"]),
+            users: make.counter(
+                "authenticated_user_requests",
+                "Number of authenticated requests by class of user.",
+                &["username"],
+            ),
+            authentications: make.counter("authentication_attempts", "Number of authentication attempts.", &["result"]),
             authentication_durations: make.histogram(
                 "authentication_duration_seconds",
-                "Time of looking at credentials.",
+                "Duration of authentication in seconds.",
                 &["result"],
                 &buckets,
             ),
-            tokens: make.count("serviceaccount_valid_tokens_total", "Tokens of service accounts that were good."),
-            authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
+            tokens: make
+                .count("serviceaccount_valid_tokens_total", "Number of valid service account tokens presented."),
+            authorizations: make.counter(
+                "authorization_attempts_total",
+                "Number of authorization decisions.",
+                &["result"],
+            ),
             authorization_durations: make.histogram(
                 "authorization_duration_seconds",
-                "Time of deciding requests.",
+                "Duration of authorization in seconds.",
                 &["result"],
                 &buckets,
             ),
         }
     }
 
-    /// Credentials have been looked at. Who has none is somebody, too.
-    pub(crate) fn authenticated(&self, found: &Result<Identity, Status>, took: Duration) {
+    /// Records an authentication. Anonymous requests count, too.
+    pub(crate) fn authenticated(&self, found: Result<AuthenticatedUser<'_>, &Status>, took: Duration) {
         let result = if found.is_ok() { "success" } else { "error" };
-        if let Ok(identity) = found {
-            self.users.with_label_values(&[sort(&identity.user.name)]).inc();
-            // Of one logical cluster are service accounts alone.
-            self.tokens.inc_by(u64::from(identity.home.is_some()));
+        if let Ok(user) = found {
+            self.users.with_label_values(&[sort(user.name)]).inc();
+            self.tokens.inc_by(u64::from(user.is_service_account));
         }
         self.authentications.with_label_values(&[result]).inc();
         self.authentication_durations.with_label_values(&[result]).observe(took.as_secs_f64());
     }
 
-    /// It has been decided whether a request may go on. That no role says so is no opinion of RBAC's.
+    /// Records an authorization decision. A request that no role allows counts as RBAC's "no opinion".
     pub(crate) fn authorized(&self, is_allowed: bool, took: Duration) {
         let result = if is_allowed { "allowed" } else { "no-opinion" };
         self.authorizations.with_label_values(&[result]).inc();
@@ -61,7 +74,7 @@ impl AccessMetrics {
     }
 }
 
-/// Users as kube-apiserver tells them apart.
+/// Classifies users as kube-apiserver does.
 fn sort(name: &str) -> &str {
     match name {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,

@@ -1,4 +1,4 @@
-//! What admission took and whom it refused.
+//! Metrics of admission.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use portolan_types::Status;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
-use super::{Maker, names::Names, summary::SummaryVec};
+use super::{MetricFactory, bounded_labels::BoundedLabels, summary::SummaryVec};
 
-/// Buckets of the duration of steps of admission, in seconds.
+/// Buckets of the duration of admission plugins, in seconds.
 const STEPS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
-/// What the quantiles of the steps of admission are about.
+/// Time window of the quantiles of admission steps.
 const AGE: Duration = Duration::from_secs(5 * 3600);
-/// Of calls of webhooks.
+/// Buckets of webhook calls, in seconds.
 const CALLS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// Codes that are told apart: webhooks choose theirs, and each of a hundred may choose them all.
+/// Distinct status codes: each webhook could return all of them.
 const CODES: [u16; 15] = [400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504];
-/// What others are counted as; upstream's for those above it.
+/// Code for all others; kube-apiserver's code for larger ones.
 const OTHER_CODE: u16 = 600;
-/// Upstream's code for what it cannot call.
+/// kube-apiserver's code for a webhook that cannot be called.
 const UNREACHED: u16 = 503;
 
-/// What is counted of admission.
+/// Metrics of admission.
 pub(crate) struct AdmissionMetrics {
     steps: HistogramVec,
     step_summary: SummaryVec<3>,
@@ -30,38 +30,38 @@ pub(crate) struct AdmissionMetrics {
     requests: IntCounterVec,
     rejections: IntCounterVec,
     passed_over: IntCounterVec,
-    names: Names<1>,
+    bounded_labels: BoundedLabels<1>,
 }
 
-/// Who looks at a request: its name, whether it may change the object (`admit`) or not, and the operation it is asked about.
+/// Labels of an admission plugin or webhook: its name, `admit` or `validating`, and the operation.
 #[derive(Clone, Copy)]
-pub(crate) struct Step<'a> {
+pub(crate) struct AdmissionStepLabels<'a> {
     pub(crate) name: &'a str,
     pub(crate) kind: &'static str,
     pub(crate) operation: &'static str,
 }
 
-/// What came of the call of a webhook.
+/// Outcome of a webhook call.
 #[derive(Clone, Copy)]
-pub(crate) enum Called {
+pub(crate) enum WebhookOutcome {
     Allowed,
-    /// It was not reached or did not answer as it should, and whether the request goes on all the same.
+    /// Unreachable or no valid response, and if the request goes on.
     Failed {
         ignored: bool,
     },
-    /// It refused with this code.
+    /// Refused with this code.
     Denied(u16),
-    /// What it wants cannot be done.
+    /// Refused, because the webhook's patch cannot be applied.
     Broken,
 }
 
 impl AdmissionMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         let labels = ["name", "type", "operation", "rejected"];
         Self {
             steps: make.histogram(
                 "apiserver_admission_step_admission_duration_seconds",
-                "Time of the steps of admission.",
+                "Duration of admission steps in seconds.",
                 &labels[1..],
                 &STEPS,
             ),
@@ -74,46 +74,46 @@ impl AdmissionMetrics {
             )),
             controllers: make.histogram(
                 "apiserver_admission_controller_admission_duration_seconds",
-                "Time of what Kubernetes itself admits by.",
+                "Duration of Kubernetes' own admission plugins in seconds.",
                 &labels,
                 &STEPS,
             ),
             webhooks: make.histogram(
                 "apiserver_admission_webhook_admission_duration_seconds",
-                "Time of calls of webhooks.",
+                "Duration of admission webhook calls in seconds.",
                 &labels,
                 &CALLS,
             ),
             rejections: make.counter(
                 "apiserver_admission_webhook_rejection_count",
-                "Requests that webhooks refused, or that were refused because calling them failed.",
+                "Number of requests refused by webhooks, or because a webhook call failed.",
                 &["name", "type", "operation", "error_type", "rejection_code"],
             ),
             requests: make.counter(
                 "apiserver_admission_webhook_request_total",
-                "Calls of webhooks, by what was answered.",
+                "Number of admission webhook calls by response code.",
                 &["name", "type", "operation", "code", "rejected"],
             ),
             passed_over: make.counter(
                 "apiserver_admission_webhook_fail_open_count",
-                "Calls of webhooks that failed and may.",
+                "Number of failed webhook calls that were ignored (failurePolicy Ignore).",
                 &["name", "type"],
             ),
-            names: Names::default(),
+            bounded_labels: BoundedLabels::default(),
         }
     }
 
-    /// All of a step is done.
+    /// Records a whole admission step.
     pub(crate) fn step(&self, kind: &'static str, operation: &'static str, rejected: bool, took: Duration) {
         let labels = [kind, operation, text(rejected)];
         self.steps.with_label_values(&labels).observe(took.as_secs_f64());
         self.step_summary.observe(labels, took.as_secs_f64());
     }
 
-    /// Measures what one of Kubernetes' own does.
+    /// Measures one of Kubernetes' own plugins.
     pub(crate) async fn controller(
         &self,
-        step: Step<'static>,
+        step: AdmissionStepLabels<'static>,
         work: impl Future<Output = Result<(), Status>>,
     ) -> Result<(), Status> {
         let started = Instant::now();
@@ -123,18 +123,18 @@ impl AdmissionMetrics {
         outcome
     }
 
-    /// A webhook has been called.
-    pub(crate) fn webhook(&self, step: Step<'_>, called: Called, took: Duration) {
-        let [name] = self.names.told([step.name]);
+    /// Records a webhook call.
+    pub(crate) fn webhook(&self, step: AdmissionStepLabels<'_>, called: WebhookOutcome, took: Duration) {
+        let [name] = self.bounded_labels.bounded([step.name]);
         let refused = match called {
-            Called::Allowed | Called::Failed { ignored: true } => None,
-            Called::Failed { ignored: false } => Some(("calling_webhook_error", UNREACHED)),
-            Called::Denied(code) => Some(("no_error", if CODES.contains(&code) { code } else { OTHER_CODE })),
-            Called::Broken => Some(("apiserver_internal_error", 0)),
+            WebhookOutcome::Allowed | WebhookOutcome::Failed { ignored: true } => None,
+            WebhookOutcome::Failed { ignored: false } => Some(("calling_webhook_error", UNREACHED)),
+            WebhookOutcome::Denied(code) => Some(("no_error", if CODES.contains(&code) { code } else { OTHER_CODE })),
+            WebhookOutcome::Broken => Some(("apiserver_internal_error", 0)),
         };
         let code = match (refused, called) {
             (Some((_, code)), _) => code,
-            (None, Called::Failed { .. }) => UNREACHED,
+            (None, WebhookOutcome::Failed { .. }) => UNREACHED,
             (None, _) => 200,
         };
         let labels = [name, step.kind, step.operation, text(refused.is_some())];
@@ -145,7 +145,7 @@ impl AdmissionMetrics {
             let labels = [name, step.kind, step.operation, error, &code.to_string()];
             self.rejections.with_label_values(&labels).inc();
         }
-        if let Called::Failed { ignored: true } = called {
+        if let WebhookOutcome::Failed { ignored: true } = called {
             self.passed_over.with_label_values(&[name, step.kind]).inc();
         }
     }
@@ -159,16 +159,16 @@ fn text(rejected: bool) -> &'static str {
 mod tests {
     use prometheus::{Registry, TextEncoder};
 
-    use super::{super::names::MAX_NAMES, *};
+    use super::{super::bounded_labels::MAX_NAMES, *};
 
     #[test]
-    fn names_that_tenants_give_make_a_bounded_number_of_series() {
+    fn tenants_names_create_a_bounded_number_of_series() {
         let registry = Registry::new();
-        let metrics = AdmissionMetrics::new(&Maker(registry.clone()));
+        let metrics = AdmissionMetrics::new(&MetricFactory(registry.clone()));
         for n in 0..1000 {
             let name = format!("w{n}.example.com");
-            let step = Step { name: &name, kind: "validating", operation: "CREATE" };
-            metrics.webhook(step, Called::Denied(403), Duration::ZERO);
+            let step = AdmissionStepLabels { name: &name, kind: "validating", operation: "CREATE" };
+            metrics.webhook(step, WebhookOutcome::Denied(403), Duration::ZERO);
         }
         let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         let series = || text.lines().filter(|line| line.starts_with("apiserver_admission_webhook_rejection_count{"));
@@ -177,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_call_is_told_as_upstream_does() {
+    fn call_outcomes_are_labelled_as_in_kubernetes() {
         let registry = Registry::new();
-        let metrics = AdmissionMetrics::new(&Maker(registry.clone()));
-        let step = Step { name: "w", kind: "admit", operation: "UPDATE" };
+        let metrics = AdmissionMetrics::new(&MetricFactory(registry.clone()));
+        let step = AdmissionStepLabels { name: "w", kind: "admit", operation: "UPDATE" };
         for called in [
-            Called::Allowed,
-            Called::Failed { ignored: true },
-            Called::Failed { ignored: false },
-            Called::Denied(999),
-            Called::Broken,
+            WebhookOutcome::Allowed,
+            WebhookOutcome::Failed { ignored: true },
+            WebhookOutcome::Failed { ignored: false },
+            WebhookOutcome::Denied(999),
+            WebhookOutcome::Broken,
         ] {
             metrics.webhook(step, called, Duration::ZERO);
         }

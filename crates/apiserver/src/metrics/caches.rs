@@ -1,12 +1,11 @@
-//! How much caches take: one family of gauges for all, those of the store among them. They are measured when somebody asks.
+//! Sizes of caches: one family of gauges for all, including the store's, measured on each scrape.
 
 use portolan_store::{cache_bytes, cache_entries};
 use prometheus::IntGauge;
 
-use super::Maker;
-use crate::ApiServer;
+use super::MetricFactory;
 
-/// A gauge for each cache of the server. Their bounds are in `docs/operating.md`.
+/// Gauge per cache of the server. Their limits are in `docs/operating.md`.
 pub(crate) struct CacheMetrics {
     frames: IntGauge,
     definitions: IntGauge,
@@ -20,7 +19,7 @@ pub(crate) struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         let bytes = |cache| make.keep(cache_bytes(cache));
         let entries = |cache| make.keep(cache_entries(cache));
         Self {
@@ -35,24 +34,34 @@ impl CacheMetrics {
             webhooks: entries("webhook-clients"),
         }
     }
-}
 
-impl ApiServer {
-    /// Measures all caches.
-    pub(crate) fn measure_caches(&self) {
-        let gauges = &self.metrics.caches;
-        for (gauge, taken) in [
-            (&gauges.frames, self.frames.bytes()),
-            (&gauges.definitions, self.kinds.definition_bytes()),
-            (&gauges.documents, self.kinds.document_bytes()),
-            (&gauges.conversions, self.conversions.bytes()),
-            (&gauges.expressions, self.expressions.bytes()),
-            (&gauges.configuration, self.configured.bytes()),
-            (&gauges.roles, self.rbac.bytes()),
-            (&gauges.tokens, self.tokens.remembered()),
-            (&gauges.webhooks, self.webhooks.kept()),
+    /// Sets the gauges.
+    pub(crate) fn set(&self, sizes: &CacheSizes) {
+        for (gauge, size) in [
+            (&self.frames, sizes.frames),
+            (&self.definitions, sizes.definitions),
+            (&self.documents, sizes.documents),
+            (&self.conversions, sizes.conversions),
+            (&self.expressions, sizes.expressions),
+            (&self.configuration, sizes.configuration),
+            (&self.roles, sizes.roles),
+            (&self.tokens, sizes.tokens),
+            (&self.webhooks, sizes.webhooks),
         ] {
-            gauge.set(i64::try_from(taken).unwrap_or(i64::MAX));
+            gauge.set(i64::try_from(size).unwrap_or(i64::MAX));
         }
     }
+}
+
+/// Sizes of the caches, in bytes or entries.
+pub(crate) struct CacheSizes {
+    pub(crate) frames: usize,
+    pub(crate) definitions: usize,
+    pub(crate) documents: usize,
+    pub(crate) conversions: usize,
+    pub(crate) expressions: usize,
+    pub(crate) configuration: usize,
+    pub(crate) roles: usize,
+    pub(crate) tokens: usize,
+    pub(crate) webhooks: usize,
 }

@@ -1,12 +1,12 @@
-//! What becomes of connections before there is a request on them, and the certificates that are shown.
+//! Metrics of connections and of client certificates.
 
 use prometheus::{Histogram, HistogramOpts, IntCounter};
 
-use super::Maker;
+use super::MetricFactory;
 
 const HOUR: f64 = 3600.0;
 const DAY: f64 = 24.0 * HOUR;
-/// Buckets of the time that certificates of clients still hold, in seconds.
+/// Buckets of the remaining validity of client certificates, in seconds.
 const LIFETIMES: [f64; 14] = [
     0.0,
     HOUR / 2.0,
@@ -24,7 +24,7 @@ const LIFETIMES: [f64; 14] = [
     360.0 * DAY,
 ];
 
-/// What is counted of connections.
+/// Metrics of connections.
 pub(crate) struct ConnectionMetrics {
     failed: IntCounter,
     refused: IntCounter,
@@ -32,7 +32,7 @@ pub(crate) struct ConnectionMetrics {
 }
 
 impl ConnectionMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         let lifetimes = HistogramOpts::new(
             "apiserver_client_certificate_expiration_seconds",
             "[ALPHA] Distribution of the remaining lifetime on the certificate used to authenticate a request.",
@@ -44,23 +44,23 @@ impl ConnectionMetrics {
             ),
             refused: make.count(
                 "portolan_connections_refused_total",
-                "Connections refused because all slots were taken and none of their holders was idle",
+                "Number of connections refused because all slots were taken and no connection could be evicted.",
             ),
             lifetimes: make.keep(Histogram::with_opts(lifetimes.buckets(LIFETIMES.to_vec()))),
         }
     }
 
-    /// No TLS connection came about.
+    /// Counts a failed TLS handshake.
     pub(crate) fn failed(&self) {
         self.failed.inc();
     }
 
-    /// Counts a connection that found no slot.
+    /// Counts a connection that got no slot.
     pub(crate) fn refused(&self) {
         self.refused.inc();
     }
 
-    /// A request came with a certificate that holds for so many seconds more.
+    /// Records the remaining validity of a client certificate, in seconds.
     pub(crate) fn certified(&self, seconds: f64) {
         self.lifetimes.observe(seconds);
     }

@@ -1,22 +1,22 @@
-//! Requests that take seats, under the names that kube-apiserver has for its priority and fairness. There is one way in which requests are
-//! sorted, by logical cluster and user, and a level for each sort of seats.
+//! Metrics of seats, under the names of kube-apiserver's priority and fairness. There is one flow schema, by logical
+//! cluster and user, and a priority level per kind of seats.
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use tokio::time::Instant;
 
-use super::Maker;
-use crate::pipeline::Counted;
+use super::MetricFactory;
+use crate::metrics::GaugeGuard;
 
-/// The one way in which requests are sorted.
+/// Name of the only flow schema.
 const FLOW_SCHEMA: &str = "logical-clusters";
 const FLOW: [&str; 2] = ["flow_schema", "priority_level"];
-/// Buckets of the time that requests wait and take, in seconds.
+/// Buckets of waiting and running times, in seconds.
 const DURATIONS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
-/// What is counted of all sorts of requests.
-pub(super) struct Flows {
+/// Seat metrics of all priority levels.
+pub(super) struct FlowMetricFamilies {
     waiting: [IntGaugeVec; 2],
-    /// By whether they may change something.
+    /// Waiting requests, read-only and mutating.
     waiting_kinds: IntGaugeVec,
     executing: [IntGaugeVec; 2],
     limits: [IntGaugeVec; 2],
@@ -26,74 +26,74 @@ pub(super) struct Flows {
     executions: HistogramVec,
 }
 
-/// What is counted of requests of one sort.
+/// Seat metrics of one priority level.
 pub(crate) struct FlowMetrics {
     waiting: [IntGauge; 3],
     executing: [IntGauge; 2],
     dispatched: IntCounter,
     rejected: IntCounterVec,
-    /// Of those that got a seat, and of those that did not.
+    /// Waiting times of requests that got a seat, and of those that did not.
     waits: [Histogram; 2],
     executions: Histogram,
     sort: &'static str,
 }
 
-/// A request that has a seat. It is counted until it is dropped.
-pub(crate) struct Executing {
-    _counted: [Counted; 2],
+/// Request with a seat, counted until it is dropped.
+pub(crate) struct ExecutingRequest {
+    _counted: [GaugeGuard; 2],
     since: Instant,
     took: Histogram,
 }
 
-impl Flows {
-    pub(super) fn new(make: &Maker) -> Self {
+impl FlowMetricFamilies {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         let gauge = |name: &str, help: &str| make.gauge(name, help, &FLOW);
         let limit = |name: &str, help: &str| make.gauge(name, help, &FLOW[1..]);
         Self {
-            // A request takes one seat.
+            // Each request takes one seat.
             waiting: [
-                gauge("apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for their turn."),
-                gauge("apiserver_flowcontrol_current_inqueue_seats", "Seats that requests wait for."),
+                gauge("apiserver_flowcontrol_current_inqueue_requests", "Number of queued requests."),
+                gauge("apiserver_flowcontrol_current_inqueue_seats", "Number of seats that queued requests need."),
             ],
             waiting_kinds: make.gauge(
                 "apiserver_current_inqueue_requests",
-                "Requests that wait for their turn.",
+                "Number of queued requests.",
                 &["request_kind"],
             ),
             executing: [
-                gauge("apiserver_flowcontrol_current_executing_requests", "Requests that have their turn."),
-                gauge("apiserver_flowcontrol_current_executing_seats", "Seats that are taken."),
+                gauge("apiserver_flowcontrol_current_executing_requests", "Number of requests that hold a seat."),
+                gauge("apiserver_flowcontrol_current_executing_seats", "Number of seats in use."),
             ],
             limits: [
-                limit("apiserver_flowcontrol_nominal_limit_seats", "Seats that there are."),
-                limit("apiserver_flowcontrol_current_limit_seats", "Seats that there are at present."),
+                limit("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of seats."),
+                limit("apiserver_flowcontrol_current_limit_seats", "Current number of seats."),
             ],
             dispatched: make.counter(
                 "apiserver_flowcontrol_dispatched_requests_total",
-                "Requests that had their turn.",
+                "Number of requests that got a seat.",
                 &FLOW,
             ),
             rejected: make.counter(
                 "apiserver_flowcontrol_rejected_requests_total",
-                "Requests that were told to come back.",
+                "Number of requests refused for lack of seats.",
                 &["flow_schema", "priority_level", "reason"],
             ),
             waits: make.histogram(
                 "apiserver_flowcontrol_request_wait_duration_seconds",
-                "Time that requests waited for their turn.",
+                "Time that requests were queued, in seconds.",
                 &["flow_schema", "priority_level", "execute"],
                 &DURATIONS,
             ),
             executions: make.histogram(
                 "apiserver_flowcontrol_request_execution_seconds",
-                "Time that requests had a seat.",
+                "Time that requests held a seat, in seconds.",
                 &["flow_schema", "priority_level", "type"],
                 &DURATIONS,
             ),
         }
     }
 
-    /// Those of a sort, of which there are so many seats.
+    /// Returns the metrics of one level with this number of seats.
     pub(super) fn of(&self, sort: &'static str, seats: usize) -> FlowMetrics {
         let own = [FLOW_SCHEMA, sort];
         let gauges = |all: &[IntGaugeVec; 2]| [0, 1].map(|at| all[at].with_label_values(&own));
@@ -115,27 +115,27 @@ impl Flows {
 }
 
 impl FlowMetrics {
-    /// One more that is not under way yet, for as long as the answer is kept.
-    pub(crate) fn waiting(&self) -> [Counted; 3] {
-        [0, 1, 2].map(|at| Counted::new(self.waiting[at].clone()))
+    /// Counts a waiting request for as long as the result is held.
+    pub(crate) fn waiting(&self) -> [GaugeGuard; 3] {
+        [0, 1, 2].map(|at| GaugeGuard::new(self.waiting[at].clone()))
     }
 
-    /// One that has a seat, after so many seconds.
-    pub(crate) fn executing(&self, waited: f64) -> Executing {
+    /// Counts a request that got a seat after this time, in seconds.
+    pub(crate) fn executing(&self, waited: f64) -> ExecutingRequest {
         self.waits[0].observe(waited);
         self.dispatched.inc();
-        let counted = [0, 1].map(|at| Counted::new(self.executing[at].clone()));
-        Executing { _counted: counted, since: Instant::now(), took: self.executions.clone() }
+        let counted = [0, 1].map(|at| GaugeGuard::new(self.executing[at].clone()));
+        ExecutingRequest { _counted: counted, since: Instant::now(), took: self.executions.clone() }
     }
 
-    /// One that is told to come back after so many seconds, and why.
+    /// Counts a request that was refused after this time, in seconds.
     pub(crate) fn rejected(&self, reason: &str, waited: f64) {
         self.waits[1].observe(waited);
         self.rejected.with_label_values(&[FLOW_SCHEMA, self.sort, reason]).inc();
     }
 }
 
-impl Drop for Executing {
+impl Drop for ExecutingRequest {
     fn drop(&mut self) {
         self.took.observe(self.since.elapsed().as_secs_f64());
     }

@@ -1,12 +1,12 @@
-//! What checks of health came to, for `/metrics/slis`: whoever scrapes it often need not read all other numbers with it.
+//! Results of health checks for `/metrics/slis`, which is cheap to scrape often.
 
 use portolan_types::Status;
 use prometheus::{Gauge, IntCounterVec, IntGaugeVec, Registry};
 
-use super::{Maker, text_of};
-use crate::process;
+use super::{MetricFactory, text_of};
+use crate::metrics::process;
 
-/// What is counted of checks. Their names are the server's own.
+/// Metrics of health checks, labelled by the server's own check names.
 pub(crate) struct HealthMetrics {
     registry: Registry,
     last: IntGaugeVec,
@@ -15,7 +15,7 @@ pub(crate) struct HealthMetrics {
 
 impl HealthMetrics {
     pub(super) fn new() -> Self {
-        let make = Maker(Registry::new());
+        let make = MetricFactory(Registry::new());
         let started: Gauge = make.keep(Gauge::new(
             "process_start_time_seconds",
             "[ALPHA] Start time of the process since unix epoch in seconds.",
@@ -36,14 +36,14 @@ impl HealthMetrics {
         }
     }
 
-    /// What came of a check of this name at an endpoint: `healthz`, `livez` or `readyz`.
+    /// Counts the result of a check at an endpoint: `healthz`, `livez` or `readyz`.
     pub(crate) fn checked(&self, name: &str, endpoint: &str, is_well: bool) {
         self.last.with_label_values(&[name, endpoint]).set(i64::from(is_well));
         let status = if is_well { "success" } else { "error" };
         self.all.with_label_values(&[name, endpoint, status]).inc();
     }
 
-    /// All of it as text.
+    /// Formats them as text.
     pub(crate) fn text(&self) -> Result<String, Status> {
         text_of(&self.registry)
     }

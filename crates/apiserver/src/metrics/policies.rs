@@ -1,42 +1,42 @@
-//! What policies said, and the time that expressions took.
+//! Metrics of admission policies and of expressions.
 
 use std::time::Duration;
 
-use portolan_machinery::custom::RulesWatch;
+use portolan_kinds::custom::RulesWatch;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
-use super::{Maker, names::Names};
+use super::{MetricFactory, bounded_labels::BoundedLabels};
 
-/// Buckets of the time of checks, in seconds.
+/// Buckets of the duration of checks, in seconds.
 const CHECKS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 const VALIDATING: [&str; 4] = ["policy", "policy_binding", "error_type", "enforcement_action"];
 
-/// What is counted of policies of admission.
+/// Metrics of admission policies.
 pub(crate) struct PolicyMetrics {
-    validating: Checks,
-    mutating: Checks,
-    /// Policies and their bindings.
-    names: Names<2>,
+    validating: CheckMetrics,
+    mutating: CheckMetrics,
+    /// Known pairs of policy and binding.
+    bounded_labels: BoundedLabels<2>,
 }
 
-/// A policy with one of its bindings.
+/// Labels of a policy and one of its bindings.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'p> {
+pub(crate) struct PolicyLabels<'p> {
     pub(crate) policy: &'p str,
     pub(crate) binding: &'p str,
 }
 
-struct Checks {
+struct CheckMetrics {
     counts: IntCounterVec,
     durations: HistogramVec,
 }
 
-impl Checks {
-    fn new(make: &Maker, [counts, durations]: [&str; 2], of: &str, labels: &[&str]) -> Self {
+impl CheckMetrics {
+    fn new(make: &MetricFactory, [counts, durations]: [&str; 2], of: &str, labels: &[&str]) -> Self {
         Self {
-            counts: make.counter(counts, of, labels),
-            durations: make.histogram(durations, &format!("Time of {of}"), labels, &CHECKS),
+            counts: make.counter(counts, &format!("Number of {of}"), labels),
+            durations: make.histogram(durations, &format!("Duration of {of}"), labels, &CHECKS),
         }
     }
 
@@ -47,44 +47,44 @@ impl Checks {
 }
 
 impl PolicyMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         Self {
-            validating: Checks::new(
+            validating: CheckMetrics::new(
                 make,
                 [
                     "apiserver_validating_admission_policy_check_total",
                     "apiserver_validating_admission_policy_check_duration_seconds",
                 ],
-                "validations that do not hold, by what came of it.",
+                "failed validations by enforcement action.",
                 &VALIDATING,
             ),
-            mutating: Checks::new(
+            mutating: CheckMetrics::new(
                 make,
                 [
                     "apiserver_mutating_admission_policy_check_total",
                     "apiserver_mutating_admission_policy_check_duration_seconds",
                 ],
-                "mutations, by what was wrong.",
+                "mutations by error.",
                 &VALIDATING[..3],
             ),
-            names: Names::default(),
+            bounded_labels: BoundedLabels::default(),
         }
     }
 
-    /// A validation does not hold, for which the binding wants this: `deny`, `warn` or `audit`.
-    pub(crate) fn refused(&self, asked: Asked<'_>, why: &str, action: &str, took: Duration) {
-        let [policy, binding] = self.names.told([asked.policy, asked.binding]);
+    /// Counts a failed validation with the action of its binding: `deny`, `warn` or `audit`.
+    pub(crate) fn refused(&self, labels: PolicyLabels<'_>, why: &str, action: &str, took: Duration) {
+        let [policy, binding] = self.bounded_labels.bounded([labels.policy, labels.binding]);
         self.validating.done(&[policy, binding, error(why), action], took);
     }
 
-    /// A mutation has been made, or could not be.
-    pub(crate) fn mutated(&self, asked: Asked<'_>, outcome: Result<(), &str>, took: Duration) {
-        let [policy, binding] = self.names.told([asked.policy, asked.binding]);
+    /// Counts a mutation, made or failed.
+    pub(crate) fn mutated(&self, labels: PolicyLabels<'_>, outcome: Result<(), &str>, took: Duration) {
+        let [policy, binding] = self.bounded_labels.bounded([labels.policy, labels.binding]);
         self.mutating.done(&[policy, binding, outcome.err().map_or("no_error", error)], took);
     }
 }
 
-/// What kube-apiserver tells from the message; it takes a validation that does not hold for an error of its own.
+/// Returns the error label that kube-apiserver derives from the message; it counts a failed validation as an error.
 fn error(message: &str) -> &'static str {
     if message.starts_with("compilation") {
         "compile_error"
@@ -95,7 +95,7 @@ fn error(message: &str) -> &'static str {
     }
 }
 
-/// Time that expressions of policies, of conditions and of definitions took. Cheap to clone.
+/// Durations of expressions in policies, match conditions and definitions. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ExpressionMetrics {
     compilations: Histogram,
@@ -103,7 +103,7 @@ pub(crate) struct ExpressionMetrics {
 }
 
 impl ExpressionMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         let histogram = |name: &str, help: &str| make.keep(Histogram::with_opts(HistogramOpts::new(name, help)));
         Self {
             compilations: histogram("apiserver_cel_compilation_duration_seconds", "CEL compilation time in seconds."),
@@ -111,12 +111,12 @@ impl ExpressionMetrics {
         }
     }
 
-    /// All expressions of a policy, or all conditions, have been compiled.
+    /// Records the compilation of all expressions of a policy, or of all conditions.
     pub(crate) fn compiled(&self, took: Duration) {
         self.compilations.observe(took.as_secs_f64());
     }
 
-    /// They have been evaluated.
+    /// Records their evaluation.
     pub(crate) fn evaluated(&self, took: Duration) {
         self.evaluations.observe(took.as_secs_f64());
     }
@@ -140,29 +140,34 @@ impl RulesWatch for ExpressionMetrics {
 mod tests {
     use prometheus::Registry;
 
-    use super::{super::names::MAX_NAMES, *};
+    use super::{super::bounded_labels::MAX_NAMES, *};
 
     #[test]
-    fn policies_are_told_apart_up_to_a_bound_and_errors_as_upstream_tells_them() {
+    fn policy_labels_are_bounded_and_errors_classified_as_in_kubernetes() {
         let registry = Registry::new();
-        let metrics = PolicyMetrics::new(&Maker(registry.clone()));
+        let metrics = PolicyMetrics::new(&MetricFactory(registry.clone()));
         for n in 0..1000 {
             let policy = format!("p{n}");
-            metrics.refused(Asked { policy: &policy, binding: "b" }, "failed expression: x", "deny", Duration::ZERO);
+            metrics.refused(
+                PolicyLabels { policy: &policy, binding: "b" },
+                "failed expression: x",
+                "deny",
+                Duration::ZERO,
+            );
         }
-        let asked = Asked { policy: "p0", binding: "b" };
+        let labels = PolicyLabels { policy: "p0", binding: "b" };
         for (outcome, action) in [
             ("compilation failed: x", "deny"),
             ("validation failed due to running out of cost budget, no further validation rules will be run", "warn"),
         ] {
-            metrics.refused(asked, outcome, action, Duration::ZERO);
-            metrics.mutated(asked, Err(outcome), Duration::ZERO);
+            metrics.refused(labels, outcome, action, Duration::ZERO);
+            metrics.mutated(labels, Err(outcome), Duration::ZERO);
         }
-        metrics.mutated(asked, Ok(()), Duration::ZERO);
+        metrics.mutated(labels, Ok(()), Duration::ZERO);
         let text = super::super::text_of(&registry).unwrap();
         let name = "apiserver_validating_admission_policy_check_total";
-        let told = text.lines().filter(|line| line.starts_with(name) && line.contains("invalid_error")).count();
-        assert_eq!(told, MAX_NAMES + 1);
+        let bounded = text.lines().filter(|line| line.starts_with(name) && line.contains("invalid_error")).count();
+        assert_eq!(bounded, MAX_NAMES + 1);
         for line in [
             r#"apiserver_validating_admission_policy_check_total{enforcement_action="deny",error_type="compile_error",policy="p0",policy_binding="b"} 1"#,
             r#"apiserver_validating_admission_policy_check_total{enforcement_action="warn",error_type="out_of_budget",policy="p0",policy_binding="b"} 1"#,

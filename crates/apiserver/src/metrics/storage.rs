@@ -1,16 +1,16 @@
-//! What is asked of the store, counted as kube-apiserver counts what it asks of etcd.
+//! Metrics of store requests, with the meaning of kube-apiserver's etcd request metrics.
 
-use portolan_machinery::kinds::KindTable;
+use portolan_kinds::KindTable;
 use portolan_store::StoreError;
 use portolan_types::GroupResource;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
-use super::{DURATIONS, Maker};
+use super::{DURATIONS, MetricFactory};
 
 const REQUEST: [&str; 3] = ["operation", "group", "resource"];
 
-/// Requests to the store. Cheap to clone.
+/// Metrics of store requests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StorageMetrics {
     durations: HistogramVec,
@@ -18,8 +18,8 @@ pub(crate) struct StorageMetrics {
     errors: IntCounterVec,
 }
 
-/// A request that is under way.
-pub(crate) struct Asked {
+/// Running store request.
+pub(crate) struct StorageRequest {
     metrics: StorageMetrics,
     operation: &'static str,
     resource: GroupResource,
@@ -27,30 +27,30 @@ pub(crate) struct Asked {
 }
 
 impl StorageMetrics {
-    pub(super) fn new(make: &Maker) -> Self {
+    pub(super) fn new(make: &MetricFactory) -> Self {
         Self {
             durations: make.histogram(
                 "etcd_request_duration_seconds",
-                "Time of requests to the store, by operation and resource.",
+                "Duration of store requests in seconds, by operation and resource.",
                 &REQUEST,
                 &DURATIONS,
             ),
-            requests: make.counter("etcd_requests_total", "Requests to the store.", &REQUEST),
-            errors: make.counter("etcd_request_errors_total", "Requests that the store could not answer.", &REQUEST),
+            requests: make.counter("etcd_requests_total", "Number of store requests.", &REQUEST),
+            errors: make.counter("etcd_request_errors_total", "Number of store requests that failed.", &REQUEST),
         }
     }
 
-    /// A request begins. Resources that clients define have no names here: there are as many as they like.
-    pub(crate) fn asked(&self, operation: &'static str, resource: &GroupResource) -> Asked {
+    /// Begins a request. Resources that clients define have no names here, since their number is unlimited.
+    pub(crate) fn begin(&self, operation: &'static str, resource: &GroupResource) -> StorageRequest {
         let is_builtin = KindTable::builtin().stored(resource).is_some();
         let resource = if is_builtin { resource.clone() } else { GroupResource::new("", "") };
-        Asked { metrics: self.clone(), operation, resource, started: Instant::now() }
+        StorageRequest { metrics: self.clone(), operation, resource, started: Instant::now() }
     }
 }
 
-impl Asked {
-    /// It has been answered.
-    pub(crate) fn answered<T>(self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+impl StorageRequest {
+    /// Records the response.
+    pub(crate) fn end<T>(self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         let labels = [self.operation, &*self.resource.group, &*self.resource.resource];
         self.metrics.durations.with_label_values(&labels).observe(self.started.elapsed().as_secs_f64());
         self.metrics.requests.with_label_values(&labels).inc();
@@ -61,7 +61,7 @@ impl Asked {
     }
 }
 
-/// Whether the store could not do as asked. That an expectation does not hold is an answer.
+/// Returns true if the store failed. A precondition that does not hold is a response.
 fn is_failure(error: &StoreError) -> bool {
     match error {
         StoreError::NotFound { .. }

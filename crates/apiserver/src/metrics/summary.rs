@@ -1,4 +1,4 @@
-//! Summaries as kube-apiserver has them: how many, how much, and quantiles of the last hours. The Prometheus library has none.
+//! Summaries like kube-apiserver's, with quantiles of recent hours, which the Prometheus library lacks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,42 +13,42 @@ use prometheus::{
 };
 use tokio::time::Instant;
 
-/// What component-base tells of every summary that does not say otherwise.
+/// Quantiles that component-base reports by default.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
-/// Parts that the time quantiles are about is divided into; the oldest is forgotten as a whole.
+/// Number of parts of the quantiles' time window; the oldest part is dropped as a whole.
 const PARTS: u64 = 5;
-/// Values of one class differ by this factor at most, so a quantile is told to one part in a hundred.
+/// Factor between classes of values, so a quantile is exact to 2 %.
 const GROWTH: f64 = 1.02;
-/// Classes are of values from a microsecond to a quarter of an hour, in seconds: some thousand of them.
+/// Range of values in seconds, from a microsecond to a quarter of an hour: about a thousand classes.
 const RANGE: (f64, f64) = (1e-6, 1e3);
 
-/// Summaries that are told apart by labels. Cheap to clone.
+/// Summaries by labels. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SummaryVec<const N: usize> {
     desc: Desc,
     part: Duration,
     started: Instant,
-    all: Arc<Mutex<BTreeMap<[&'static str; N], Seen>>>,
+    all: Arc<Mutex<BTreeMap<[&'static str; N], SummarySamples>>>,
 }
 
-/// What was seen with the same labels.
+/// Samples with the same labels.
 #[derive(Default)]
-struct Seen {
+struct SummarySamples {
     count: u64,
     sum: f64,
-    /// How many of each class, in each part of the time that is not forgotten.
-    lately: BTreeMap<u64, BTreeMap<u16, u64>>,
+    /// Samples per class, for each part of the time window.
+    recent: BTreeMap<u64, BTreeMap<u16, u64>>,
 }
 
 impl<const N: usize> SummaryVec<N> {
-    /// Quantiles are about the last `age`, or four fifths of it at least.
+    /// Creates summaries with quantiles over the last `age`, or at least four fifths of it.
     pub(super) fn new(name: &str, help: &str, labels: &[&str; N], age: Duration) -> prometheus::Result<Self> {
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         let desc = Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())?;
         Ok(Self { desc, part: age / PARTS as u32, started: Instant::now(), all: Arc::default() })
     }
 
-    /// A value, in seconds, of these labels, which must be few.
+    /// Records a value in seconds. The number of label sets must be small.
     pub(super) fn observe(&self, labels: [&'static str; N], value: f64) {
         let now = self.now();
         let mut all = self.all.lock();
@@ -56,23 +56,23 @@ impl<const N: usize> SummaryVec<N> {
         seen.forget(now);
         seen.count += 1;
         seen.sum += value;
-        *seen.lately.entry(now).or_default().entry(class(value)).or_default() += 1;
+        *seen.recent.entry(now).or_default().entry(class(value)).or_default() += 1;
     }
 
-    /// The part of time that it is.
+    /// Returns the current part of the time window.
     fn now(&self) -> u64 {
         self.started.elapsed().as_secs() / self.part.as_secs().max(1)
     }
 }
 
-impl Seen {
+impl SummarySamples {
     fn forget(&mut self, now: u64) {
-        self.lately.retain(|part, _| part + PARTS > now);
+        self.recent.retain(|part, _| part + PARTS > now);
     }
 
     fn summary(&self) -> Summary {
         let mut classes: BTreeMap<u16, u64> = BTreeMap::new();
-        for (class, count) in self.lately.values().flatten() {
+        for (class, count) in self.recent.values().flatten() {
             *classes.entry(*class).or_default() += count;
         }
         let mut summary = Summary::default();
@@ -90,7 +90,7 @@ impl<const N: usize> Collector for SummaryVec<N> {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let now = self.now();
-        let metric = |(labels, seen): (&[&'static str; N], &mut Seen)| {
+        let metric = |(labels, seen): (&[&'static str; N], &mut SummarySamples)| {
             seen.forget(now);
             let mut metric = Metric::from_label(self.pairs(labels));
             metric.set_summary(seen.summary());
@@ -107,7 +107,7 @@ impl<const N: usize> Collector for SummaryVec<N> {
 }
 
 impl<const N: usize> SummaryVec<N> {
-    /// Labels by name, in which order they are told.
+    /// Returns the label pairs, ordered by name.
     fn pairs(&self, values: &[&'static str; N]) -> Vec<LabelPair> {
         let pair = |(name, value): (&String, &&'static str)| {
             let mut pair = LabelPair::default();
@@ -121,13 +121,13 @@ impl<const N: usize> SummaryVec<N> {
     }
 }
 
-/// The class of a value. What is beyond the range counts to its end.
+/// Returns the class of a value. Values outside the range count to its ends.
 fn class(value: f64) -> u16 {
     let (least, most) = RANGE;
     ((value.clamp(least, most) / least).ln() / GROWTH.ln()).round() as u16
 }
 
-/// The value below which this share of all values are; none at all where there is nothing to tell of, as upstream.
+/// Returns a quantile; NaN without samples, as in kube-apiserver.
 fn quantile(of: f64, classes: &BTreeMap<u16, u64>) -> Quantile {
     let count: u64 = classes.values().sum();
     let rank = ((of * count as f64).ceil() as u64).max(1);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quantiles_are_told_to_one_part_in_a_hundred() {
+    async fn quantiles_are_exact_to_two_percent() {
         let (summary, registry) = made();
         for n in 1..=1024 {
             summary.observe(["admit", "CREATE"], f64::from(n) / 1024.0);

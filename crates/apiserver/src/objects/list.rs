@@ -1,47 +1,76 @@
-//! Many objects: one state of them, page by page.
+//! Lists: one state of many objects, page by page.
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_machinery::conversion;
-use portolan_store::{Damaged, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_codec::conversion;
+use portolan_store::{DamagedObject, Store, StoreError, StoredObject};
 use portolan_types::{GroupResource, ManagedFields, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Scope, Status};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    ApiServer,
-    call::{Call, Target},
-    continue_token::{self, ListIdentity, Place},
-    encode::Listing,
     errors::{status_for, unreadable},
-    limits::Charge,
-    options::{ListOptions, Selection},
-    reach::Reach,
+    limits::MemoryCharge,
+    options::{ListOptions, ObjectSelection},
+    request::{RequestContext, ResourceTarget},
 };
 
-use super::Slices;
+use super::{
+    ObjectSlices, ReadContext,
+    continue_token::{self, ListIdentity, ListPosition},
+    range::{ListStart, ObjectRange},
+};
 
-/// How long a read waits for a state that has not been reached.
-const PATIENCE: Duration = Duration::from_secs(3);
-const POLL: Duration = Duration::from_millis(50);
-/// Seconds after which who asked for such a state may ask again.
-const RETRY: u32 = 1;
-/// Bytes of a page, whatever limit is asked for: a page may be shorter than its limit.
-const MAX_PAGE: usize = 8 * 1024 * 1024;
+/// Longest wait for a future revision.
+const MAX_WAIT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// `Retry-After` for a future revision, in seconds.
+const RETRY_SECONDS: u32 = 1;
+/// Most bytes of a page; a page may have fewer objects than its limit.
+const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Page of objects, or a whole list of which the first slice has been read.
+pub(crate) struct ListResult {
+    pub(crate) revision: ResourceVersion,
+    pub(crate) objects: Vec<StoredObject>,
+    pub(crate) rest: Option<ObjectSlices>,
+    pub(crate) token: Option<String>,
+    pub(crate) remaining: Option<u64>,
+}
+
+impl ListResult {
+    /// Returns the metadata of the list.
+    pub(crate) fn metadata(&self, target: &ResourceTarget) -> Value {
+        let mut metadata =
+            if target.has_no_revision() { json!({}) } else { json!({"resourceVersion": self.revision.to_string()}) };
+        if let Some(token) = &self.token {
+            metadata["continue"] = token.as_str().into();
+        }
+        if let Some(remaining) = self.remaining.filter(|_| self.token.is_some()) {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        metadata
+    }
+}
 
 /// Waits until the store has reached a revision.
 ///
 /// # Errors
 /// 504 when it does not within three seconds.
-pub(crate) async fn wait_until(api: &ApiServer, target: &Target, at: ResourceVersion) -> Result<(), Status> {
-    reached(api, at).await.map_err(|error| read_failed(target, &error))
+pub(crate) async fn wait_for_resource_version(
+    store: &dyn Store,
+    target: &ResourceTarget,
+    at: ResourceVersion,
+) -> Result<(), Status> {
+    wait_for_revision(store, at).await.map_err(|error| read_failed(target, &error))
 }
 
-/// The answer when objects cannot be read: it says when to ask again for a state that has not been reached.
-pub(crate) fn read_failed(target: &Target, error: &StoreError) -> Status {
-    // Upstream keeps no cache of events, and its storage does not say when.
-    let is_cached = *target.stored_as().resource != *"events";
+/// Returns the response for a failed read, with `Retry-After` for a future revision.
+pub(crate) fn read_failed(target: &ResourceTarget, error: &StoreError) -> Status {
+    // kube-apiserver has no cache of events, and its storage sends no `Retry-After`.
+    let is_cached = target.hooks().is_cached;
     match error {
-        StoreError::FutureRevision { .. } if is_cached => status_for(error).retry_after(RETRY),
+        StoreError::FutureRevision { .. } if is_cached => status_for(error).retry_after(RETRY_SECONDS),
         StoreError::Compacted { .. } if !is_cached => {
             Status::expired("The resourceVersion for the provided watch is too old.")
         }
@@ -52,83 +81,75 @@ pub(crate) fn read_failed(target: &Target, error: &StoreError) -> Status {
 /// Waits until the store has reached a revision.
 ///
 /// # Errors
-/// When it does not within three seconds.
-pub(crate) async fn reached(api: &ApiServer, at: ResourceVersion) -> Result<(), StoreError> {
-    let deadline = Instant::now() + PATIENCE;
-    while api.store.current() < at {
+/// `FutureRevision` when it does not within three seconds.
+pub(crate) async fn wait_for_revision(store: &dyn Store, at: ResourceVersion) -> Result<(), StoreError> {
+    let deadline = Instant::now() + MAX_WAIT;
+    while store.current() < at {
         if Instant::now() >= deadline {
-            return Err(StoreError::FutureRevision { asked: at, current: api.store.current() });
+            return Err(StoreError::FutureRevision { asked: at, current: store.current() });
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-/// The selected objects at the latest state.
+/// Returns the selected objects at the latest revision.
 pub(crate) async fn snapshot(
-    api: &Arc<ApiServer>,
-    call: &Call,
-    target: &Target,
-    selection: &Selection,
-) -> Result<Slices, Status> {
-    open(api, call, target, selection, (None, None, None)).await
+    context: &Arc<ReadContext>,
+    call: &RequestContext,
+    target: &ResourceTarget,
+    selection: &ObjectSelection,
+) -> Result<ObjectSlices, Status> {
+    ObjectRange { context, call, target, selection }.open(ListStart::default()).await
 }
 
-/// A list: a page of it, or all of it to be read while it is sent.
+/// Reads one page of a list, or opens a list that is read while it is sent.
 pub(crate) async fn read_list(
-    api: &Arc<ApiServer>,
-    call: &Call,
-    target: &Target,
+    context: &Arc<ReadContext>,
+    call: &RequestContext,
+    target: &ResourceTarget,
     options: &ListOptions,
-) -> Result<Listing, Status> {
-    let identity = identity(call, target);
-    let key = &api.pki.continue_key;
+) -> Result<ListResult, Status> {
+    let (identity, store) = (identity(call, target), &*context.storage.store);
+    let key = &context.continue_key;
     let place = options.token.as_deref().map(|token| continue_token::decode(key, &identity, token)).transpose()?;
     let state = options.state()?;
-    let at = match (&place, state) {
-        (Some(place), _) => place.revision,
-        (None, ReadAt::Exactly(at)) => {
-            wait_until(api, target, at).await?;
-            call.cluster.was_there(at).map_err(|_| too_old())?;
-            Some(at)
-        }
-        (None, ReadAt::NotOlderThan(at)) => {
-            wait_until(api, target, at).await?;
-            None
-        }
-        (None, ReadAt::Latest | ReadAt::AnyCached) => None,
+    let at = match &place {
+        Some(place) => place.revision,
+        None => requested_revision(store, call, target, state).await?,
     };
     let after = place.as_ref().map(|place| key_after(call, &target.stored_as(), place)).transpose()?;
-    // In a state that does not change, what was counted once is known.
+    // The count of a fixed revision does not change.
     let known = place.as_ref().filter(|place| place.revision.is_some()).and_then(|place| place.remaining);
-    // With resourceVersion=0 upstream answers from a cache and does not page.
+    // With resourceVersion=0 kube-apiserver answers from its cache, without pages.
     let limit = options.limit.filter(|_| state != ReadAt::AnyCached);
     let damaged = match (limit, at) {
-        (None, None) => known_damage(api, call, target),
-        // A page may lie before it, and an older state may be whole.
+        (None, None) => known_damage(store, call, target),
+        // The page may end before the damaged object, and an older revision may be intact.
         (Some(_), _) | (_, Some(_)) => Vec::new(),
     };
     if !damaged.is_empty() {
         return Err(unreadable(&target.resource(), &damaged));
     }
     let read = async {
-        // The store counts what lies behind a limit.
+        // The store counts the objects behind a limit.
         let counted = limit.filter(|_| known.is_none());
-        let mut slices = open(api, call, target, &options.selection, (at, after, counted)).await?;
+        let range = ObjectRange { context, call, target, selection: &options.selection };
+        let mut slices = range.open(ListStart { at, after, limit: counted }).await?;
         match limit {
-            Some(limit) => page(slices, limit, (known, &call.charge)).await,
+            Some(limit) => page(slices, limit, known, &call.charge).await,
             None => {
                 let objects = slices.next().await?.unwrap_or_default();
-                let (revision, is_over) = (slices.revision(), slices.is_over());
-                Ok(Page { revision, objects, rest: (!is_over).then_some(slices), more: None })
+                let (revision, is_over) = (slices.revision(), slices.is_finished());
+                Ok(ListPage { revision, objects, rest: (!is_over).then_some(slices), more: None })
             }
         }
     };
     let read = match read.await {
         Ok(read) => read,
-        // What was found damaged just now is known now.
+        // The failed read may have found the damage.
         Err(failure) if failure.code() == 500 => {
-            let damaged = known_damage(api, call, target);
+            let damaged = known_damage(store, call, target);
             return Err(if damaged.is_empty() { failure } else { unreadable(&target.resource(), &damaged) });
         }
         Err(failure) => return Err(expired_page(failure, key, &identity, place.as_ref())),
@@ -136,25 +157,49 @@ pub(crate) async fn read_list(
     let remaining = read.more.flatten();
     let token = read.more.and(read.objects.last()).map(|last| {
         let namespace = last.key.namespace().map(|n| n.as_str().to_owned()).unwrap_or_default();
-        // As etcd3's store in kube-apiserver does: after one page of an inconsistent token the rest is of one revision again.
+        // As in kube-apiserver's etcd3 store: after one page of an inconsistent token the rest has one revision again.
         let revision = Some(at.unwrap_or(read.revision));
-        let next = Place { revision, last: (namespace, last.key.name.as_str().to_owned()), remaining };
+        let next = ListPosition { revision, last: (namespace, last.key.name.as_str().to_owned()), remaining };
         continue_token::encode(key, &identity, &next)
     });
-    Ok(Listing { revision: read.revision, objects: read.objects, rest: read.rest, token, remaining })
+    Ok(ListResult { revision: read.revision, objects: read.objects, rest: read.rest, token, remaining })
 }
 
-/// The objects that are known to be damaged where a list looks.
-fn known_damage(api: &ApiServer, call: &Call, target: &Target) -> Vec<Damaged> {
-    let (mut known, resource) = (api.store.known_damage(), target.stored_as());
-    known.retain(|Damaged { key, .. }| {
+/// Waits for the requested state of a list. Returns its revision; `None` for the latest.
+///
+/// # Errors
+/// 504 for a future revision that is not reached in time, 410 for one before the logical cluster.
+pub(super) async fn requested_revision(
+    store: &dyn Store,
+    call: &RequestContext,
+    target: &ResourceTarget,
+    state: ReadAt,
+) -> Result<Option<ResourceVersion>, Status> {
+    match state {
+        ReadAt::Exactly(at) => {
+            wait_for_resource_version(store, target, at).await?;
+            call.cluster.check_existed(at).map_err(|_| too_old())?;
+            Ok(Some(at))
+        }
+        ReadAt::NotOlderThan(at) => {
+            wait_for_resource_version(store, target, at).await?;
+            Ok(None)
+        }
+        ReadAt::Latest | ReadAt::AnyCached => Ok(None),
+    }
+}
+
+/// Returns the known damaged objects in the range of a list.
+fn known_damage(store: &dyn Store, call: &RequestContext, target: &ResourceTarget) -> Vec<DamagedObject> {
+    let (mut known, resource) = (store.known_damage(), target.stored_as());
+    known.retain(|DamagedObject { key, .. }| {
         let is_there = target.namespace.is_none() || target.namespace.as_ref() == key.namespace();
         key.cluster == call.cluster.id && key.resource == resource && is_there
     });
     known
 }
 
-fn identity<'a>(call: &'a Call, target: &'a Target) -> ListIdentity<'a> {
+pub(super) fn identity<'a>(call: &'a RequestContext, target: &'a ResourceTarget) -> ListIdentity<'a> {
     ListIdentity {
         cluster: call.cluster.id.get(),
         path: call.cluster.path.as_str(),
@@ -166,21 +211,27 @@ fn identity<'a>(call: &'a Call, target: &'a Target) -> ListIdentity<'a> {
     }
 }
 
-/// What was read of a list so far.
-struct Page {
+/// First page of a list, or its first slice.
+struct ListPage {
     revision: ResourceVersion,
     objects: Vec<StoredObject>,
-    rest: Option<Slices>,
-    /// Whether more is left for another page, and how many if that is known.
+    rest: Option<ObjectSlices>,
+    /// Set if another page follows, with the number of objects left if it is known.
     more: Option<Option<u64>>,
 }
 
-/// The first `limit` objects, or fewer when they are large. `known` is how many there are.
-async fn page(mut slices: Slices, limit: usize, (known, charge): (Option<u64>, &Charge)) -> Result<Page, Status> {
+/// Reads the first `limit` objects, or fewer if they are large. `known` is the number of objects left, if it was
+/// counted.
+async fn page(
+    mut slices: ObjectSlices,
+    limit: usize,
+    known: Option<u64>,
+    charge: &MemoryCharge,
+) -> Result<ListPage, Status> {
     let (mut objects, mut bytes) = (Vec::new(), 0);
     while let Some(slice) = slices.next().await? {
         let mut slice = slice.into_iter();
-        while objects.len() < limit && bytes < MAX_PAGE {
+        while objects.len() < limit && bytes < MAX_PAGE_BYTES {
             let Some(object) = slice.next() else { break };
             bytes += object.record.body().len();
             objects.push(object);
@@ -188,31 +239,31 @@ async fn page(mut slices: Slices, limit: usize, (known, charge): (Option<u64>, &
         charge.grow_to(bytes)?;
         let left = slice.len();
         if left > 0 {
-            // Behind a page that its bytes cut lies too much to be read only to be counted, and upstream may leave the count out.
+            // Counting behind a page that was cut by its size would read too much; the API permits omitting the count.
             let more = match known {
                 Some(known) => known.checked_sub(objects.len() as u64),
                 None if objects.len() < limit => None,
                 None => slices.count_from(left as u64).await?,
             };
-            return Ok(Page { revision: slices.revision(), objects, rest: None, more: Some(more) });
+            return Ok(ListPage { revision: slices.revision(), objects, rest: None, more: Some(more) });
         }
     }
-    Ok(Page { revision: slices.revision(), objects, rest: None, more: slices.cut() })
+    Ok(ListPage { revision: slices.revision(), objects, rest: None, more: slices.cut() })
 }
 
-/// 410 of a list at a state that is gone.
+/// Returns the 410 for a list at a compacted revision.
 fn too_old() -> Status {
     Status::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// What is said of a state that is gone. A page of it can be gone on with in the latest state, knowingly.
-fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place: Option<&Place>) -> Status {
+/// Returns the 410 for a page at a compacted revision, with a token that continues at the latest revision.
+fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place: Option<&ListPosition>) -> Status {
     match (failure.code(), place) {
         (410, Some(place)) => {
             let token = continue_token::encode(
                 key,
                 identity,
-                &Place { revision: None, last: place.last.clone(), remaining: None },
+                &ListPosition { revision: None, last: place.last.clone(), remaining: None },
             );
             let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
             Status::expired(text).with_continue(token)
@@ -222,7 +273,7 @@ fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place:
     }
 }
 
-fn key_after(call: &Call, resource: &GroupResource, place: &Place) -> Result<ObjectKey, Status> {
+fn key_after(call: &RequestContext, resource: &GroupResource, place: &ListPosition) -> Result<ObjectKey, Status> {
     let bad = |_| Status::bad_request("continue key is not valid");
     let scope = match place.last.0.as_str() {
         "" => Scope::Cluster,
@@ -232,62 +283,12 @@ fn key_after(call: &Call, resource: &GroupResource, place: &Place) -> Result<Obj
     Ok(ObjectKey { cluster: call.cluster.id, resource: resource.clone(), scope, name })
 }
 
-async fn open(
-    api: &Arc<ApiServer>,
-    call: &Call,
-    target: &Target,
-    selection: &Selection,
-    (at, after, limit): (Option<ResourceVersion>, Option<ObjectKey>, Option<usize>),
-) -> Result<Slices, Status> {
-    if let Some(objects) = super::own::objects(&call.cluster, target, None) {
-        return Ok(Slices::of(api, target, selection, api.store.current(), objects));
-    }
-    if let Some(name) = selection.fields.exact_name().filter(|_| at.is_none() && after.is_none())
-        && let Some(slices) = only_one(api, call, target, selection, name).await?
-    {
-        return Ok(slices);
-    }
-    if let Some(reach) = Reach::of(api, &call.cluster, target).await? {
-        let (revision, mut objects) = reach.list(api, at).await?;
-        objects.retain(|object| after.as_ref().is_none_or(|after| object.key.name > after.name));
-        return Ok(Slices::of(api, target, selection, revision, objects));
-    }
-    let (cluster, resource) = (call.cluster.id, target.stored_as());
-    let scope = match &target.namespace {
-        None => RangeScope::Cluster(cluster, resource),
-        Some(namespace) => RangeScope::Namespace(cluster, resource, namespace.clone()),
-    };
-    let request = RangeRequest { at, after, limit, ..RangeRequest::slices(scope) };
-    Slices::open(api, call, target, selection, request).await
-}
-
-/// A selector for one name in one scope reads one key. `None` when it cannot be told at which state that was.
-async fn only_one(
-    api: &Arc<ApiServer>,
-    call: &Call,
-    target: &Target,
-    selection: &Selection,
-    name: &str,
-) -> Result<Option<Slices>, Status> {
-    if target.kind.namespaced && target.namespace.is_none() {
-        return Ok(None);
-    }
-    let Ok(key) = target.key(call, name) else { return Ok(None) };
-    let revision = api.store.current();
-    let found = api.find(call, target, &key).await?.map(|found| found.stored);
-    // What was written after `revision` may have been written twice: only the range tells.
-    if found.as_ref().is_some_and(|stored| stored.revision > revision) {
-        return Ok(None);
-    }
-    Ok(Some(Slices::of(api, target, selection, revision, found.into_iter().collect())))
-}
-
-impl Selection {
-    /// Whether a stored object is selected. Labels are read from the header, names from the key; only selectors over other
-    /// fields look into the body.
+impl ObjectSelection {
+    /// Returns true if a stored object is selected. Labels are read from the header and names from the key; only
+    /// selectors of other fields decode the body.
     pub(crate) fn matches(
         &self,
-        target: &Target,
+        target: &ResourceTarget,
         key: &ObjectKey,
         record: &portolan_types::Record,
         revision: ResourceVersion,

@@ -1,21 +1,28 @@
-//! Objects between handlers and the store: finding, listing, committing.
+//! Reading and writing stored objects: get, list, and the write pipeline.
 
-mod accounts;
-mod commit;
-mod defined;
+mod conflicts;
+mod continue_token;
+mod converter;
 mod find;
 mod list;
-mod own;
-mod put;
-mod races;
+mod range;
 mod slices;
-mod write;
+mod template_admission;
+mod tree;
+mod view_items;
+mod view_list;
+pub(crate) mod write_pipeline;
+mod writer;
 
-pub(crate) use commit::{Commit, CommitError, Entry};
-pub(crate) use find::Found;
-pub(crate) use list::{reached, read_failed, read_list, snapshot, wait_until};
-pub(crate) use own::{computed_uid, is_computed};
-pub(crate) use put::Put;
-pub(crate) use races::Races;
-pub(crate) use slices::Slices;
-pub(crate) use write::{Changed, WRITE_ATTEMPTS, Writer};
+pub(crate) use conflicts::{ConflictRetry, ObjectLocks};
+pub(crate) use converter::ObjectConverter;
+pub(crate) use find::{FoundObject, ReadContext};
+pub(crate) use list::{ListResult, read_failed, read_list, snapshot, wait_for_resource_version, wait_for_revision};
+pub(crate) use slices::ObjectSlices;
+pub use template_admission::TemplatedObject;
+pub(crate) use template_admission::admit_from_template;
+pub(crate) use tree::{stored_tree, tree};
+pub(crate) use view_items::{marked_event, marked_for};
+pub(crate) use view_list::{check_visible, read_view, view_slices};
+pub(crate) use write_pipeline::PipelineContext;
+pub(crate) use writer::{CreateOrUpdate, ManagerRecording, ObjectChange, ObjectWriter, WRITE_ATTEMPTS, WriteResult};

@@ -1,4 +1,4 @@
-//! The objects of one state, slice by slice: whoever reads them holds one slice, however many there are.
+//! Paged reads of one revision: the reader holds one slice at a time, however many objects there are.
 
 use std::{iter::Peekable, sync::Arc, vec::IntoIter};
 
@@ -6,48 +6,54 @@ use portolan_store::{RangeRequest, StoredObject};
 use portolan_types::{LabelSelector, ObjectKey, ResourceVersion, Status};
 
 use crate::{
-    ApiServer, bootstrap,
-    call::{Call, Target},
+    authz::shared_objects,
     errors::{damaged, status_for},
-    options::Selection,
+    options::ObjectSelection,
+    request::ResourceTarget,
 };
 
-/// A state that is being read.
-pub(crate) struct Slices {
-    api: Arc<ApiServer>,
-    target: Target,
-    selection: Selection,
+use super::{ReadContext, range::ObjectRange};
+
+/// Read of the objects of one revision, in slices.
+pub(crate) struct ObjectSlices {
+    context: Arc<ReadContext>,
+    target: ResourceTarget,
+    selection: ObjectSelection,
     revision: ResourceVersion,
-    /// Read, and not handed out.
+    /// Objects read and not yet returned.
     ready: Vec<StoredObject>,
-    /// What is to be read next; `None` at the end.
+    /// Next range to read; `None` at the end.
     next: Option<RangeRequest>,
-    /// Shared objects, which lie between the stored ones unless these replace them.
+    /// Shared objects, merged between the stored ones unless these replace them.
     shared: Peekable<IntoIter<StoredObject>>,
-    /// Set where the limit cut it: how many follow, if that is known.
+    /// Set where the limit ended the read: the number of objects left, if known.
     cut: Option<Option<u64>>,
-    /// Where it began, with the shared objects.
+    /// First range and shared objects, to read again from the start.
     beginning: Option<(RangeRequest, Vec<StoredObject>)>,
 }
 
-/// How far what remains behind a page is counted.
+/// Most objects that are counted behind a page.
 const MAX_COUNTED: u64 = 20_000;
 
-impl Slices {
-    /// Objects that are there already.
-    pub(super) fn of(
-        api: &Arc<ApiServer>,
-        target: &Target,
-        selection: &Selection,
+impl ObjectSlices {
+    /// Returns a read of objects that are in memory.
+    pub(super) fn of(range: ObjectRange<'_>, revision: ResourceVersion, ready: Vec<StoredObject>) -> Self {
+        let ObjectRange { context, target, selection, .. } = range;
+        Self { ready, ..Self::at(context.clone(), target.clone(), selection.clone(), revision) }
+    }
+
+    fn at(
+        context: Arc<ReadContext>,
+        target: ResourceTarget,
+        selection: ObjectSelection,
         revision: ResourceVersion,
-        ready: Vec<StoredObject>,
     ) -> Self {
         Self {
-            api: api.clone(),
-            target: target.clone(),
-            selection: selection.clone(),
+            context,
+            target,
+            selection,
             revision,
-            ready,
+            ready: Vec::new(),
             next: None,
             shared: Vec::new().into_iter().peekable(),
             cut: None,
@@ -55,23 +61,17 @@ impl Slices {
         }
     }
 
-    /// Begins to read; `request` says where and at which state.
-    pub(super) async fn open(
-        api: &Arc<ApiServer>,
-        call: &Call,
-        target: &Target,
-        selection: &Selection,
-        request: RangeRequest,
-    ) -> Result<Self, Status> {
-        let shared = shared(api, call, (target, selection), request.after.as_ref()).await?;
+    /// Starts a read; `request` has its start and revision.
+    pub(super) async fn open(range: ObjectRange<'_>, request: RangeRequest) -> Result<Self, Status> {
+        let (shared, selection) = (shared(range, request.after.as_ref()).await?, range.selection);
         let labels = match shared {
-            // An own object hides the shared one of its name also where only the latter is selected.
+            // An own object hides the shared object of its name even if only the shared one is selected.
             Some(_) => LabelSelector::everything(),
             None => selection.labels.clone(),
         };
-        // The store can count objects only where it selects them.
+        // The store can count only the objects that it selects itself.
         let limit = request.limit.filter(|_| shared.is_none() && selection.fields.is_everything());
-        let mut slices = Self::of(api, target, selection, ResourceVersion::FIRST, Vec::new());
+        let mut slices = Self::of(range, ResourceVersion::FIRST, Vec::new());
         let (request, shared) = (RangeRequest { labels, limit, ..request }, shared.unwrap_or_default());
         slices.beginning = Some((request.clone(), shared.clone()));
         slices.shared = shared.into_iter().peekable();
@@ -79,12 +79,13 @@ impl Slices {
         Ok(slices)
     }
 
-    /// The same objects in the same state from the beginning.
+    /// Reads the same revision again from the start.
     ///
     /// # Errors
-    /// As [`Slices::next`].
-    pub(crate) async fn again(&self) -> Result<Self, Status> {
-        let mut again = Self::of(&self.api, &self.target, &self.selection, self.revision, Vec::new());
+    /// As [`ObjectSlices::next`].
+    pub(crate) async fn restart(&self) -> Result<Self, Status> {
+        let (context, target, selection) = (self.context.clone(), self.target.clone(), self.selection.clone());
+        let mut again = Self::at(context, target, selection, self.revision);
         if let Some((request, shared)) = self.beginning.clone() {
             again.beginning = Some((request.clone(), shared.clone()));
             again.shared = shared.into_iter().peekable();
@@ -93,22 +94,22 @@ impl Slices {
         Ok(again)
     }
 
-    /// The state: a watch that starts here has no gap.
+    /// Returns the revision of the read: a watch from it misses nothing.
     pub(crate) fn revision(&self) -> ResourceVersion {
         self.revision
     }
 
-    /// Whether nothing comes any more.
-    pub(super) fn is_over(&mut self) -> bool {
+    /// Returns true at the end.
+    pub(super) fn is_finished(&mut self) -> bool {
         self.ready.is_empty() && self.next.is_none() && self.shared.peek().is_none()
     }
 
-    /// Whether the limit left objects out, and how many if that is known. To be asked at the end.
+    /// Returns `Some` if the limit left objects out, with their number if known. Valid at the end.
     pub(super) fn cut(&self) -> Option<Option<u64>> {
         self.cut.map(|remaining| remaining.filter(|_| self.selection.is_everything()))
     }
 
-    /// How many objects there are with all that are still to come; `None` where that would take long.
+    /// Adds the objects that are left to `count`; `None` when there are too many to count.
     pub(super) async fn count_from(&mut self, mut count: u64) -> Result<Option<u64>, Status> {
         if !self.selection.is_everything() {
             return Ok(None);
@@ -122,15 +123,15 @@ impl Slices {
         Ok(None)
     }
 
-    /// The next objects, in key order; `None` at the end.
+    /// Returns the next objects in key order; `None` at the end.
     ///
     /// # Errors
-    /// 410 when the state has been compacted meanwhile; failures of the store.
+    /// 410 when the revision has been compacted; failures of the store.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<StoredObject>>, Status> {
         loop {
             let stored = std::mem::take(&mut self.ready);
-            let mut objects = self.mixed(stored);
-            self.sift(&mut objects)?;
+            let mut objects = self.merge_shared(stored);
+            self.retain_selected(&mut objects)?;
             if !objects.is_empty() {
                 return Ok(Some(objects));
             }
@@ -142,19 +143,19 @@ impl Slices {
     }
 
     async fn read(&mut self, request: RangeRequest) -> Result<(), Status> {
-        let page = self.api.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+        let page = self.context.storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
         self.revision = page.revision;
         let left = request.limit.map(|limit| limit.saturating_sub(page.objects.len()));
         self.next = request.next(&page).map(|next| RangeRequest { limit: left, ..next });
         if left == Some(0) && self.next.take().is_some() {
             self.cut = Some(page.remaining);
         }
-        self.ready = self.api.in_version(&self.target, page.objects).await?;
+        self.ready = self.context.conversion.in_version(&self.target, page.objects).await?;
         Ok(())
     }
 
-    /// With the shared objects that come before the last of them; at the end, with all that are left.
-    fn mixed(&mut self, stored: Vec<StoredObject>) -> Vec<StoredObject> {
+    /// Merges the shared objects that precede the last stored one; at the end, all that are left.
+    fn merge_shared(&mut self, stored: Vec<StoredObject>) -> Vec<StoredObject> {
         if self.shared.peek().is_none() {
             return stored;
         }
@@ -172,8 +173,9 @@ impl Slices {
         mixed
     }
 
-    /// Keeps what is selected. The store has looked at the labels unless shared objects are among them.
-    fn sift(&self, objects: &mut Vec<StoredObject>) -> Result<(), Status> {
+    /// Removes the objects that are not selected. The store has applied the label selector unless there are shared
+    /// objects.
+    fn retain_selected(&self, objects: &mut Vec<StoredObject>) -> Result<(), Status> {
         if self.selection.is_everything() {
             return Ok(());
         }
@@ -189,19 +191,14 @@ impl Slices {
     }
 }
 
-/// The shared objects behind a key; `None` where none is selected, so that the store can do all of it.
-async fn shared(
-    api: &ApiServer,
-    call: &Call,
-    (target, selection): (&Target, &Selection),
-    after: Option<&ObjectKey>,
-) -> Result<Option<Vec<StoredObject>>, Status> {
+/// Returns the shared objects after a key; `None` if none is selected, so that the store can select and count.
+async fn shared(range: ObjectRange<'_>, after: Option<&ObjectKey>) -> Result<Option<Vec<StoredObject>>, Status> {
+    let ObjectRange { context, call, target, selection } = range;
     let resource = target.stored_as();
-    if !bootstrap::has_shared(&resource, target.namespace.as_ref()) {
+    if !shared_objects::has_shared(&resource, target.namespace.as_ref()) {
         return Ok(None);
     }
-    let roles = api.rbac.roles(call.cluster.id).await?;
-    let mut all = bootstrap::all(api, &call.cluster, &resource, &roles);
+    let mut all = context.shared.all(&call.cluster, &resource).await?;
     all.retain(|shared| {
         let is_there = target.namespace.is_none() || target.namespace.as_ref() == shared.key.namespace();
         is_there && after.is_none_or(|after| shared.key > *after)

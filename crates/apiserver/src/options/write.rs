@@ -1,9 +1,10 @@
 //! Options of writes.
 
-use portolan_machinery::{decode::FieldValidation, validation};
+use portolan_codec::decode::FieldValidation;
 use portolan_types::{GroupKind, Status, StatusCause, quoted::go_quoted};
+use portolan_validation as validation;
 
-use crate::{call::Call, query::Query};
+use crate::{request::RequestContext, routing::query::Query};
 
 /// Options of a create, update or patch.
 #[derive(Clone, Debug)]
@@ -14,11 +15,11 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// From the query of a call.
+    /// Parses the query of a request.
     ///
     /// # Errors
-    /// 422 for values that mean nothing.
-    pub(crate) fn of(call: &Call) -> Result<Self, Status> {
+    /// 422 for invalid values.
+    pub(crate) fn of(call: &RequestContext) -> Result<Self, Status> {
         let (query, apply) = (&call.query, is_apply(call));
         let mut causes = Vec::new();
         if call.attributes.verb == "patch" {
@@ -44,7 +45,7 @@ impl WriteOptions {
     }
 }
 
-fn options_kind(call: &Call) -> &'static str {
+fn options_kind(call: &RequestContext) -> &'static str {
     match call.attributes.verb.as_str() {
         "create" => "CreateOptions",
         "patch" => "PatchOptions",
@@ -52,8 +53,8 @@ fn options_kind(call: &Call) -> &'static str {
     }
 }
 
-/// Whether the body is an apply patch.
-fn is_apply(call: &Call) -> bool {
+/// Returns true if the body is an apply patch.
+fn is_apply(call: &RequestContext) -> bool {
     let media = call.header(http::header::CONTENT_TYPE);
     media.split(';').next().unwrap_or_default().trim() == "application/apply-patch+yaml"
 }
@@ -68,24 +69,22 @@ fn check_dry_run(query: &Query) -> Option<StatusCause> {
     values.iter().any(|value| *value != "All").then(|| cause("dryRun", "FieldValueNotSupported", message()))
 }
 
-/// What only patches can be asked.
+/// Validates the options that only patches have.
 fn check_patch(query: &Query, apply: bool) -> Option<StatusCause> {
-    match apply {
-        true if query.text("fieldManager").is_empty() => {
-            Some(cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch"))
-        }
-        false if query.get("force").is_some() => {
-            Some(cause("force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch"))
-        }
-        _ => None,
+    if apply && query.text("fieldManager").is_empty() {
+        return Some(cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch"));
     }
+    if !apply && query.get("force").is_some() {
+        return Some(cause("force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch"));
+    }
+    None
 }
 
 fn cause(field: &str, reason: &str, message: impl Into<String>) -> StatusCause {
     StatusCause { reason: reason.into(), message: message.into(), field: field.into() }
 }
 
-/// 422 about options.
+/// Returns the 422 for invalid options.
 fn refused(kind: &str, causes: Vec<StatusCause>) -> Status {
     Status::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: kind.into() }, "", causes)
 }

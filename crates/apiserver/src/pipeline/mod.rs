@@ -1,10 +1,17 @@
-//! The one way from a request to an answer: limits → authenticate → resolve the logical cluster → authorize → decode → admit →
-//! act → encode. Nothing reaches a handler but through here.
+//! The request pipeline: limits → authenticate → resolve the logical cluster → authorize → decode → admit → act →
+//! encode. No handler can be reached in another way: neither those of Kubernetes' routes, nor those of the outer
+//! router, which come with their request as a [`RouteHandler`].
 
-mod door;
-mod missing;
-mod outcome;
-mod read;
+mod agents;
+mod authorization;
+mod body;
+mod console;
+mod head;
+mod missing_workspace;
+mod permission_policy;
+mod proxied_paths;
+mod record;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -12,177 +19,228 @@ mod tests;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::BoxFuture};
 use http::{Method, Request, Response, request::Parts};
 use http_body::Body as _;
 use portolan_types::{Reason, Status};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::{
     ApiServer, Body,
-    attributes::Attributes,
     authn::{Peer, strip_proxy_headers},
-    call::Call,
     encode, handlers,
-    limits::{Admittance, Charge, Place, Running, Whose},
-    serve::AuthenticatedMark,
+    limits::{AuthenticatedMark, FlowKey, MemoryCharge, Permit, RequestLimiter, RunningRequest},
+    metrics::GaugeGuard,
+    request::{RequestContext, hooks_of_kind},
 };
 
-pub(crate) use door::is_long_running;
-pub(crate) use outcome::Counted;
+use authorization::{AuthorizationContext, AuthorizedRequest, ReceivedRequest};
+pub(crate) use body::{RequestBody, StreamedBody, boxed_body};
+use record::RequestRecord;
 
-use door::Admitted;
-use outcome::Outcome;
+/// Fraction of the request timeout that a request may wait in a queue, as in kube-apiserver.
+const QUEUE_FRACTION: u32 = 4;
+/// Timeout of the authentication and authorization of a health check, which may need the store: probes have a second or
+/// more.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Of the time of a request, the part that it may wait for its turn (as kube-apiserver's queues have it).
-const WAITING_PART: u32 = 4;
-/// How long may take who asks for health, and whether they may, where the store has to be asked: probes have a second or more.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(1);
+/// Handler of a route of the outer router. The router attaches it to the request as an extension, and it is the last
+/// stage of the pipeline in place of the Kubernetes handlers.
+#[derive(Clone)]
+pub(crate) struct RouteHandler(Arc<dyn Fn(Arc<ApiServer>, Arc<RequestContext>) -> HandlerFuture + Send + Sync>);
+
+type HandlerFuture = BoxFuture<'static, Result<Response<Body>, Status>>;
+
+impl RouteHandler {
+    pub(crate) fn new(
+        handler: impl Fn(Arc<ApiServer>, Arc<RequestContext>) -> HandlerFuture + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(handler))
+    }
+}
 
 /// Answers a request; every failure is a `Status`.
-pub(crate) async fn answer<B>(api: Arc<ApiServer>, peer: Peer, request: Request<B>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub(crate) async fn answer(api: Arc<ApiServer>, peer: Peer, request: Request<RequestBody>) -> Response<Body> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
-    let mut outcome = Outcome::new(&api, &parts.headers);
-    let way = AssertUnwindSafe(through(&api, &peer, parts, body, &mut outcome)).catch_unwind();
-    let answered = way.await.unwrap_or_else(|_| {
-        tracing::error!("a handler panicked");
-        Err(Status::internal("the request could not be handled"))
+    let mut record = RequestRecord::new(api.seams(), &parts.headers);
+    let span = record.span();
+    let way = AssertUnwindSafe(run_stages(&api, &peer, parts, body, &mut record)).catch_unwind();
+    let answered = way.instrument(span.clone()).await.unwrap_or_else(|_| {
+        span.in_scope(|| tracing::error!("a handler panicked"));
+        let failure = Status::internal("the request could not be handled");
+        record.audit_panic(&failure);
+        Err(failure)
     });
-    let response = outcome.finish(&api, answered, started);
+    let response = record.finish(&api.metrics, answered, started);
     if is_head { response.map(|_| encode::empty()) } else { response }
 }
 
-async fn through<B>(
+async fn run_stages(
     api: &Arc<ApiServer>,
     peer: &Peer,
     mut parts: Parts,
-    body: B,
-    outcome: &mut Outcome,
-) -> Result<Response<Body>, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+    body: RequestBody,
+    record: &mut RequestRecord,
+) -> Result<Response<Body>, Status> {
     strip_proxy_headers(&mut parts.headers);
-    let entry = door::read(&parts)?;
-    outcome.seen(&entry, &parts.headers);
-    let is_health = entry.is_health();
-    let admitting = async {
-        let identity = door::authenticate(api, peer, &mut parts.headers).await?;
+    let head = head::parse_head(&parts)?;
+    record.record_head(&head, &parts.headers);
+    let is_health = head.is_health();
+    // Boxed, so that a request that waits for a seat or a body does not keep the state of these stages.
+    let admitting = Box::pin(async {
+        let identity = authorization::authenticate(&api.access, peer, &mut parts.headers).await;
+        if let Some(auditor) = &api.auditor {
+            record.audit_received(auditor, &parts, &head, identity.as_ref().ok());
+        }
+        let identity = identity?;
         if let Some(mark) = parts.extensions.get::<AuthenticatedMark>().filter(|_| !identity.is_anonymous()) {
             mark.set();
         }
-        door::admit(api, entry, identity, &mut parts.headers).await.inspect_err(|why| outcome.refused(why))
+        let context = AuthorizationContext { access: &api.access, kinds: &api.kinds };
+        authorization::authorize_request(context, head, identity, &mut parts.headers)
+            .await
+            .inspect_err(|why| record.record_refusal(why))
+    });
+    let admitted = if is_health {
+        tokio::time::timeout(HEALTH_TIMEOUT, admitting).await.map_err(|_| timed_out())??
+    } else {
+        admitting.await?
     };
-    let admitted = match is_health {
-        true => tokio::time::timeout(HEALTH_PATIENCE, admitting).await.map_err(|_| timed_out())??,
-        false => admitting.await?,
-    };
-    outcome.admitted(&admitted);
-    let limit = admitted.time_limit(api)?;
+    record.record_cluster(&admitted);
+    let limit = admitted.time_limit(&api.config.limits)?;
     let deadline = Instant::now() + limit;
-    let whose = admitted.whose(api);
+    let flow_key = admitted.flow_key(api.directory());
     if let Some(mark) = parts.extensions.get::<AuthenticatedMark>() {
-        mark.charge_to(whose.tenant);
+        mark.charge_to(flow_key.tenant);
     }
-    Admittance::belongs_to(&whose);
-    let (charge, writes) = (api.admittance.charge(&whose), admitted.is_write());
-    let body = sent(api, &parts, body, (&whose, &charge), limit).await?;
-    api.metrics.body(outcome.labels(), admitted.verb(), body.len());
-    let Room { place, short } = room(api, &admitted, &whose, limit / WAITING_PART).await?;
-    // A backup takes as long as it takes; all else that is sent must be read in time.
+    RequestLimiter::belongs_to(&flow_key);
+    let (charge, writes) = (api.limiter.charge(&flow_key), admitted.is_write());
+    let time = limit.min(api.config.limits.body_timeout);
+    let bounds = BodyBounds { flow_key: &flow_key, charge: &charge, patience: limit / QUEUE_FRACTION, time };
+    let body = if admitted.is_tunnel() {
+        // It has no end while the agent is connected.
+        parts.extensions.insert(StreamedBody::new(body));
+        Bytes::new()
+    } else {
+        receive_body(&api.limiter, &parts, body, bounds).await?
+    };
+    record.audit_body(&parts.headers, &body);
+    api.metrics.body(record.labels(), admitted.verb(), body.len());
+    let RequestPermits { permit, short } = acquire_permits(api, &admitted, &flow_key, limit / QUEUE_FRACTION).await?;
+    // A backup has no deadline; any other body must be read in time.
     let read_by = (!admitted.is_backup()).then_some(deadline);
-    let call = admitted.into_call((parts, body), deadline, charge.clone(), outcome.labels().clone());
+    let (labels, held) = (record.labels().clone(), charge.clone());
+    let call = admitted.into_call(ReceivedRequest { parts, body, deadline, charge: held, labels });
     let (long, is_resource) = (call.is_long_running(), call.attributes.is_resource());
-    let handled = act(api, call, place, outcome);
+    let handled = call_handler(api, call, permit, record);
     if long {
         return handled.await;
     }
-    let late = || if writes { unfinished() } else { timed_out() };
+    let late = || if writes { write_timed_out() } else { timed_out() };
     let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| late())??;
     let Some(bytes) = answered.body().size_hint().exact() else {
-        // What is still to be read from the store while it is sent is part of the request.
-        let size = || api.metrics.size(outcome.labels());
-        return Ok(answered.map(|body| encode::held(body, (short, charge), read_by, size)));
+        // A body that is read from the store while it is sent is part of the request.
+        let size = || api.metrics.size(record.labels());
+        return Ok(answered.map(|body| encode::with_guard(body, (short, charge), read_by, size)));
     };
-    // Documents are kept anyhow, for all who ask; and what has been done is told.
+    // Documents are in memory anyway, and the result of a write must be delivered.
     if is_resource && !writes {
         charge.grow_to(usize::try_from(bytes).unwrap_or(usize::MAX))?;
     }
-    Ok(answered.map(|body| encode::kept(body, charge)))
+    Ok(answered.map(|body| encode::with_charge(body, charge)))
 }
 
-/// The body, which must be sent before the request takes a seat: who sends it slowly would hold one for nothing.
-async fn sent<B>(
-    api: &ApiServer,
+/// Bounds on receiving a body.
+struct BodyBounds<'a> {
+    flow_key: &'a FlowKey<'a>,
+    charge: &'a MemoryCharge,
+    /// Longest wait in the queue.
+    patience: Duration,
+    /// Time for receiving it.
+    time: Duration,
+}
+
+/// Reads the body before the request takes a permit, so that a slow client does not hold one.
+async fn receive_body(
+    limiter: &RequestLimiter,
     parts: &Parts,
-    body: B,
-    (whose, charge): (&Whose<'_>, &Charge),
-    limit: Duration,
-) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+    body: RequestBody,
+    bounds: BodyBounds<'_>,
+) -> Result<Bytes, Status> {
+    let BodyBounds { flow_key, charge, patience, time } = bounds;
     if body.is_end_stream() {
-        return read::body(&parts.headers, body, charge).await;
+        return body::read(&parts.headers, body, charge).await;
     }
-    let _seat = api.admittance.send(whose, limit / WAITING_PART).await?;
-    let limit = limit.min(api.config.limits.body_timeout);
-    tokio::time::timeout(limit, read::body(&parts.headers, body, charge)).await.map_err(|_| timed_out())?
+    let _seat = limiter.send(flow_key, patience).await?;
+    tokio::time::timeout(time, body::read(&parts.headers, body, charge)).await.map_err(|_| timed_out())?
 }
 
-/// What a request takes up while it is under way.
-struct Room {
-    /// A place among what may last.
-    place: Option<Place>,
-    /// A place among what is answered at once. Health has neither: it is asked for when all else is full.
-    short: Option<(Running, Counted)>,
+/// Permits that a request holds.
+struct RequestPermits {
+    /// Permit of a watch or stream.
+    permit: Option<Permit>,
+    /// Permit of a short request. A health check has neither, because it must be answered even if the server is full.
+    short: Option<(RunningRequest, GaugeGuard)>,
 }
 
-async fn room(api: &ApiServer, admitted: &Admitted, whose: &Whose<'_>, patience: Duration) -> Result<Room, Status> {
+async fn acquire_permits(
+    api: &ApiServer,
+    admitted: &AuthorizedRequest,
+    flow_key: &FlowKey<'_>,
+    patience: Duration,
+) -> Result<RequestPermits, Status> {
+    let ApiServer { limiter, metrics, .. } = api;
     Ok(match (admitted.is_long_running(), admitted.is_watch()) {
-        (true, true) => Room { place: Some(api.admittance.watch(whose)?), short: None },
-        (true, false) => Room { place: Some(api.admittance.stream(whose)?), short: None },
-        (false, _) if admitted.is_health() => Room { place: None, short: None },
+        // The gateway has one per agent, and bounds their number.
+        (true, _) if admitted.is_tunnel() => RequestPermits { permit: None, short: None },
+        (true, true) => RequestPermits { permit: Some(limiter.watch(flow_key)?), short: None },
+        (true, false) => RequestPermits { permit: Some(limiter.stream(flow_key)?), short: None },
+        (false, _) if admitted.is_health() => RequestPermits { permit: None, short: None },
         (false, _) => {
-            let seat = api.admittance.enter(whose, admitted.is_write(), patience).await?;
-            let counted = Counted::new(api.metrics.inflight(admitted.is_write()));
-            Room { place: None, short: Some((seat, counted)) }
+            let seat = limiter.enter(flow_key, admitted.is_write(), patience).await?;
+            let counted = GaugeGuard::new(metrics.inflight(admitted.is_write()));
+            RequestPermits { permit: None, short: Some((seat, counted)) }
         }
     })
 }
 
-async fn act(
+async fn call_handler(
     api: &Arc<ApiServer>,
-    call: Call,
-    place: Option<Place>,
-    outcome: &mut Outcome,
+    call: RequestContext,
+    permit: Option<Permit>,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Status> {
     let call = Arc::new(call);
-    if let Some(text) = deprecation(&call.attributes) {
+    if let Some(text) = record.labels().kind.as_deref().and_then(|kind| hooks_of_kind(kind).deprecation) {
         api.metrics.deprecated(&call.attributes);
         call.warn([text.to_owned()]);
     }
     call.warn(call.identity.warning.map(str::to_owned));
-    let answered = handlers::handle(api, &call, place).await;
-    if answered.as_ref().is_err_and(finds_no_way) {
+    let answered = if call.endpoint.is_outer() {
+        call_route(api, &call).await
+    } else {
+        handlers::handle(api, &call, permit).await
+    };
+    if answered.as_ref().is_err_and(is_router_refusal) {
         drop(call.warnings.take());
     }
-    outcome.handled(&call);
+    record.record_handled(&call);
     answered
 }
 
-/// Whether upstream's router has refused the request: no handler has seen it then, and there is nothing to be warned of.
-fn finds_no_way(failure: &Status) -> bool {
+async fn call_route(api: &Arc<ApiServer>, call: &Arc<RequestContext>) -> Result<Response<Body>, Status> {
+    let handler = call.extensions.lock().remove::<RouteHandler>();
+    let RouteHandler(handler) = handler.ok_or_else(Status::no_such_path)?;
+    handler(api.clone(), call.clone()).await
+}
+
+/// Returns true for a refusal by kube-apiserver's router: no handler ran, so there are no warnings.
+fn is_router_refusal(failure: &Status) -> bool {
     match failure.code() {
-        // Of a watch that there is none of, a handler says so, with details.
+        // The handler's 405 for an unsupported watch has details.
         405 => failure.details().kind.is_empty(),
         404 => failure.is_plain() || failure.message() == Status::no_such_path().message(),
         406 | 415 => failure.message().starts_with("406:") || failure.message().starts_with("415:"),
@@ -190,21 +248,12 @@ fn finds_no_way(failure: &Status) -> bool {
     }
 }
 
-/// What is said about resources that are on their way out.
-fn deprecation(of: &Attributes) -> Option<&'static str> {
-    match (of.group.as_str(), of.version.as_str(), of.resource.as_str()) {
-        ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        ("", "v1", "endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
-        _ => None,
-    }
-}
-
 fn timed_out() -> Status {
     Status::generic(Reason::Timeout, "Timeout: request did not complete within the allotted timeout")
 }
 
-/// Writes have a limit of their own, which upstream's handlers keep.
-fn unfinished() -> Status {
+/// Returns the failure of a write that timed out; kube-apiserver's handlers word it in their own way.
+fn write_timed_out() -> Status {
     let why = "request did not complete within requested timeout - context deadline exceeded";
     Status::generic(Reason::Timeout, format!("Timeout: {why}"))
 }

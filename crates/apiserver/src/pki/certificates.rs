@@ -1,34 +1,38 @@
-//! Making certificates: an authority of our own, a server certificate, client certificates.
+//! Issuing of certificates: the server's own authority, server certificates, client certificates.
 
 use portolan_types::Seams;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use x509_parser::{extensions::GeneralName, prelude::FromDer as _};
 
+use super::{ec::pem, organizations::with_organizations};
 use crate::config::ConfigError;
 
-/// How long the authority is valid, in days.
+/// Validity of the authority, in days.
 const AUTHORITY_DAYS: i64 = 3650;
-/// Days that the administrator's certificate is valid for: whoever has it may do everything everywhere.
+/// Validity of the administrator's certificate, in days. It is short since its holder may do everything.
 const ADMIN_DAYS: i64 = 30;
 const DAY_SECONDS: i64 = 86_400;
+/// Seconds before its issue from which a user's certificate is valid, for clocks that are behind.
+const BACKDATED_SECONDS: i64 = 300;
 
 /// Lifetime of certificates of one sort, in days.
 #[derive(Clone, Copy)]
 pub(super) struct Lifetime {
-    /// From the day on which one is made.
+    /// Validity in days from the day of issue.
     days: i64,
-    /// One that is valid for less is made anew.
+    /// Remaining days below which it is renewed.
     renewed_below: i64,
 }
 
 impl Lifetime {
-    /// Renewed in the last third.
+    /// Lifetime renewed in its last third.
     pub(super) const LEAF: Self = Self { days: 365, renewed_below: 120 };
-    /// Renewed in the last two thirds, at a start and while the server runs: a copy of the kubeconfig holds for 20 days at least.
+    /// Lifetime renewed in its last two thirds, at start and at run time: a copy of the kubeconfig works for at least
+    /// 20 days.
     pub(super) const ADMIN: Self = Self { days: ADMIN_DAYS, renewed_below: 20 };
 }
 
@@ -42,7 +46,7 @@ pub struct CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Whether the certificate is signed by `authority`, has all `names` and is valid for a while.
+    /// Returns true if the certificate is signed by `authority`, has all `names` and need not be renewed.
     pub(super) fn is_valid(
         &self,
         authority: &CertifiedKey,
@@ -58,7 +62,7 @@ impl CertifiedKey {
         let (_, own) = x509_parser::certificate::X509Certificate::from_der(&own).ok()?;
         let (_, above) = x509_parser::certificate::X509Certificate::from_der(&above).ok()?;
         let rest = own.validity().not_after.timestamp() - seams.clock.now().as_second();
-        // One of an earlier version may be valid for longer than it should; a clock may be set back by less than a day.
+        // A certificate of an earlier version may be valid for too long; the clock may be set back by less than a day.
         let lasts = (lifetime.renewed_below * DAY_SECONDS + 1..=(lifetime.days + 1) * DAY_SECONDS).contains(&rest);
         let san = own.subject_alternative_name().ok()?;
         let held: Vec<String> =
@@ -72,7 +76,8 @@ impl CertifiedKey {
     }
 }
 
-/// Comparing key identifiers is enough here: both files are our own, and TLS checks the signature itself.
+/// Check of the issuer by key identifiers, which suffices here: both files are the server's own, and TLS checks
+/// signatures.
 trait IssuedBy {
     fn verify_signature_of(&self, above: &Self) -> bool;
 }
@@ -109,13 +114,13 @@ fn der(pem: &str) -> Option<Vec<u8>> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|der| der.to_vec())
 }
 
-/// The authority, ready to sign.
-pub(super) struct Authority {
+/// Certificate authority with its signing key.
+pub(super) struct CertificateAuthority {
     pub(super) pair: CertifiedKey,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Authority {
+impl CertificateAuthority {
     pub(super) fn create(seams: &Seams) -> Result<Self, ConfigError> {
         let key = KeyPair::generate().map_err(crypto)?;
         let mut params = params("portolan-ca", &[], AUTHORITY_DAYS, seams)?;
@@ -139,7 +144,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// Makes a certificate for a user in some groups.
+    /// Issues a client certificate for a user with groups.
     pub(super) fn client(
         &self,
         (name, groups): (&str, &[&str]),
@@ -150,6 +155,29 @@ impl Authority {
         groups.iter().for_each(|group| params.distinguished_name.push(DnType::OrganizationName, *group));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
+    }
+
+    /// Issues a client certificate for a user with groups, which is valid for so many seconds.
+    pub(super) fn user(
+        &self,
+        (name, groups): (&str, &[String]),
+        seconds: i64,
+        seams: &Seams,
+    ) -> Result<CertifiedKey, ConfigError> {
+        let mut params = params(name, &[], Lifetime::ADMIN.days, seams)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        set_validity(&mut params, (-BACKDATED_SECONDS, seconds), seams);
+        let issued = self.sign(params)?;
+        let plain = der(&issued.certificate).unwrap_or_default();
+        let certificate = with_organizations(&plain, (name, groups), self.issuer.key())?;
+        Ok(CertifiedKey { certificate: pem("CERTIFICATE", &certificate), ..issued })
+    }
+
+    /// Signs a request as it is, PEM.
+    pub(super) fn certify(&self, request: &CertificateSigningRequestParams) -> Result<String, ConfigError> {
+        let mut request = request.clone();
+        request.params.use_authority_key_identifier_extension = true;
+        request.signed_by(&self.issuer).map(|certificate| certificate.pem()).map_err(crypto)
     }
 
     fn sign(&self, mut params: CertificateParams) -> Result<CertifiedKey, ConfigError> {
@@ -169,11 +197,26 @@ fn params(name: &str, names: &[String], days: i64, seams: &Seams) -> Result<Cert
     params.not_before = rcgen::date_time_ymd(start.0, start.1, start.2);
     let end = date(seams, days);
     params.not_after = rcgen::date_time_ymd(end.0, end.1, end.2);
+    set_serial(&mut params, seams);
+    Ok(params)
+}
+
+fn set_serial(params: &mut CertificateParams, seams: &Seams) {
     let mut serial = [0; 16];
     seams.entropy.fill(&mut serial);
     serial[0] &= 0x7f;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
-    Ok(params)
+}
+
+/// Sets a random serial number, and the validity by seconds from now.
+pub(super) fn set_validity(params: &mut CertificateParams, (from, until): (i64, i64), seams: &Seams) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let at = |seconds: i64| {
+        let second = seams.clock.now().as_second() + seconds;
+        epoch + std::time::Duration::from_secs(u64::try_from(second).unwrap_or(0))
+    };
+    (params.not_before, params.not_after) = (at(from), at(until));
+    set_serial(params, seams);
 }
 
 fn date(seams: &Seams, days: i64) -> (i32, u8, u8) {
@@ -182,18 +225,19 @@ fn date(seams: &Seams, days: i64) -> (i32, u8, u8) {
     (i32::from(date.year()), u8::try_from(date.month()).unwrap_or(1), u8::try_from(date.day()).unwrap_or(1))
 }
 
-/// A key for service account tokens: ECDSA P-256, PKCS#8 PEM.
+/// Generates a key for service account tokens: ECDSA P-256, PKCS#8 PEM.
 pub(super) fn signing_key() -> Result<String, ConfigError> {
     KeyPair::generate().map(|key| key.serialize_pem()).map_err(crypto)
 }
 
 /// # Errors
-/// When a text is not such a key: what was expected.
+/// The expected format, if the text is no such key.
 pub(super) fn check_signing_key(text: &str) -> Result<(), String> {
     let is_point = |key: KeyPair| matches!(key.public_key_raw(), [4, rest @ ..] if rest.len() == 64);
-    match KeyPair::from_pem(text).is_ok_and(is_point) {
-        true => Ok(()),
-        false => Err("holds no key for tokens: PEM of an ECDSA P-256 key is expected, PKCS#8".into()),
+    if KeyPair::from_pem(text).is_ok_and(is_point) {
+        Ok(())
+    } else {
+        Err("holds no key for tokens: PEM of an ECDSA P-256 key is expected, PKCS#8".into())
     }
 }
 

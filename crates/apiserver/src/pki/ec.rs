@@ -11,7 +11,8 @@ const SEC1_HEAD: [u8; 7] = [0x30, 0x77, 0x02, 0x01, 0x01, 0x04, 0x20];
 /// `[0] OID prime256v1, [1] BIT STRING (65)`, to the public point.
 const SEC1_CURVE: [u8; 17] =
     [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0xa1, 0x44, 0x03, 0x42, 0x00];
-/// `SEQUENCE { INTEGER 0, SEQUENCE { OID ecPublicKey, OID prime256v1 }, OCTET STRING { SEQUENCE { INTEGER 1, OCTET STRING (32) …`.
+/// `SEQUENCE { INTEGER 0, SEQUENCE { OID ecPublicKey, OID prime256v1 }, OCTET STRING { SEQUENCE { INTEGER 1, OCTET
+/// STRING (32) …`.
 const PKCS8_HEAD: [u8; 36] = [
     0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
     0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01, 0x04, 0x20,
@@ -22,14 +23,14 @@ const PKCS8_POINT: [u8; 5] = [0xa1, 0x44, 0x03, 0x42, 0x00];
 const P256: [u8; 19] =
     [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 
-/// A private key of ECDSA P-256 with its public point.
+/// ECDSA P-256 private key with its public point.
 pub(crate) struct P256Key {
     scalar: [u8; SCALAR],
     point: [u8; POINT],
 }
 
 impl P256Key {
-    /// Reads PEM in either form; `None` for anything else, also for a key without its public point.
+    /// Parses PEM in either form; `None` for anything else, and for a key without its public point.
     pub(crate) fn from_pem(pem: &str) -> Option<Self> {
         match PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()? {
             PrivateKeyDer::Sec1(key) => Self::from_sec1(key.secret_sec1_der()),
@@ -49,7 +50,7 @@ impl P256Key {
         Self::from_sec1(key.as_cow())
     }
 
-    /// Reads `ECPrivateKey`. The curve may be left out, as within PKCS#8.
+    /// Parses `ECPrivateKey`. The curve may be omitted, as within PKCS#8.
     fn from_sec1(der: &[u8]) -> Option<Self> {
         let (_, outer) = Sequence::from_der(der).ok()?;
         let (rest, _version) = Integer::from_der(&outer.content).ok()?;
@@ -68,25 +69,25 @@ impl P256Key {
         None
     }
 
-    /// The public point: 4 and its two coordinates.
+    /// Returns the public point: 4 and its two coordinates.
     pub(crate) fn point(&self) -> &[u8; POINT] {
         &self.point
     }
 
-    /// Writes the key as `EC PRIVATE KEY`: clients on fabric8 take each `PRIVATE KEY` for RSA.
+    /// Formats the key as `EC PRIVATE KEY`: clients based on fabric8 take each `PRIVATE KEY` for RSA.
     pub(crate) fn sec1_pem(&self) -> String {
         let der = [&SEC1_HEAD[..], &self.scalar, &SEC1_CURVE, &self.point].concat();
         pem("EC PRIVATE KEY", PrivateSec1KeyDer::from(der).secret_sec1_der())
     }
 
-    /// Writes the key as `PRIVATE KEY`.
+    /// Formats the key as `PRIVATE KEY`.
     pub(crate) fn pkcs8_pem(&self) -> String {
         let der = [&PKCS8_HEAD[..], &self.scalar, &PKCS8_POINT, &self.point].concat();
         pem("PRIVATE KEY", PrivatePkcs8KeyDer::from(der).secret_pkcs8_der())
     }
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let text = STANDARD.encode(der);
     let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();

@@ -1,4 +1,4 @@
-//! Secrets on disk: written 0600 in one step, refused when others can read them.
+//! Secret files: written atomically with mode 0600, refused if others can read them.
 
 use std::{
     fs::{self, File},
@@ -9,13 +9,13 @@ use std::{
 
 use crate::config::ConfigError;
 
-use super::{CertifiedKey, Unusable, certified};
+use super::{CertifiedKey, UnusablePair, certified};
 
-/// A data directory, or nothing, for keys that are only kept in memory.
-pub(super) struct Folder(Option<PathBuf>);
+/// Data directory, or none for keys that are only held in memory.
+pub(super) struct KeyFolder(Option<PathBuf>);
 
-impl Folder {
-    /// Makes the directories that are missing.
+impl KeyFolder {
+    /// Creates missing directories.
     pub(super) fn open(data_dir: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(dir) = data_dir else { return Ok(Self(None)) };
         for path in [dir.to_owned(), dir.join("pki")] {
@@ -40,38 +40,38 @@ impl Folder {
         self.bytes(name)?.map(|bytes| String::from_utf8(bytes).map_err(expected)).transpose()
     }
 
-    /// A certificate and its key; `None` unless both are there.
+    /// Reads a certificate and its key; `None` unless both exist.
     ///
     /// # Errors
-    /// Also when they are none, or do not belong together: whoever put them there should know.
+    /// Invalid files, or a pair that does not belong together: the administrator who put them there should know.
     pub(super) fn pair(&self, name: &str) -> Result<Option<CertifiedKey>, ConfigError> {
         self.checked(name)?.transpose().map_err(|what| self.wrong(&format!("{name}.key"), what))
     }
 
-    /// The same of what can be made anew; `None` also where they do not belong together, since a crash between writing the two
-    /// leaves that.
+    /// Reads a pair that can be recreated; `None` also for a mismatched pair, which a crash between the two writes
+    /// leaves.
     pub(super) fn leaf(&self, name: &str) -> Result<Option<CertifiedKey>, ConfigError> {
         self.checked(name).map(|pair| pair.and_then(Result::ok))
     }
 
-    /// A pair, or why it is none although each file is what it should be.
+    /// Reads a pair. Returns the reason if the two valid files do not belong together.
     fn checked(&self, name: &str) -> Result<Option<Result<CertifiedKey, String>>, ConfigError> {
         let pair = self.text(&format!("{name}.crt"))?.zip(self.text(&format!("{name}.key"))?);
         let Some((certificate, key)) = pair else { return Ok(None) };
         match certified(&certificate, &key) {
             Ok(_) => Ok(Some(Ok(CertifiedKey { certificate, key }))),
-            Err(Unusable::Certificate(what)) => Err(self.wrong(&format!("{name}.crt"), what)),
-            Err(Unusable::Key(what)) => Err(self.wrong(&format!("{name}.key"), what)),
-            Err(Unusable::Together(what)) => Ok(Some(Err(what))),
+            Err(UnusablePair::Certificate(what)) => Err(self.wrong(&format!("{name}.crt"), what)),
+            Err(UnusablePair::Key(what)) => Err(self.wrong(&format!("{name}.key"), what)),
+            Err(UnusablePair::Together(what)) => Ok(Some(Err(what))),
         }
     }
 
-    /// What is said of a file that does not hold what it should.
+    /// Builds the error of a file with invalid content.
     pub(super) fn wrong(&self, name: &str, what: String) -> ConfigError {
         ConfigError::Content { path: self.path(name).unwrap_or_default(), what }
     }
 
-    /// Refuses half a pair where something is there that was made with both: who made another pair would lock out all who
+    /// Refuses half a pair if other files were made with both halves: a new pair would lock out all clients that
     /// trust this one.
     pub(super) fn refuse_half(&self, name: &str, made_with_it: &[&str]) -> Result<(), ConfigError> {
         let is_there = |file: &str| self.path(file).is_some_and(|path| path.exists());
@@ -104,11 +104,11 @@ impl Folder {
     }
 }
 
-/// Replaces a file as a whole: a crash leaves the old or the new one, and the new one once this has returned. Only its owner
-/// can read it.
+/// Replaces a file atomically, with mode 0600: a crash leaves the old or the new one, and the new one once this
+/// returned.
 ///
 /// # Errors
-/// When it cannot be written.
+/// A failed write.
 pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), ConfigError> {
     let fresh = path.with_extension("new");
     let mut options = fs::OpenOptions::new();
@@ -119,16 +119,16 @@ pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), ConfigError> {
     path.parent().map_or(Ok(()), sync)
 }
 
-/// So that the names in a directory are there also after a loss of power.
+/// Syncs a directory, so that its entries survive a power loss.
 fn sync(dir: &Path) -> Result<(), ConfigError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
-/// Refuses a data directory that others may enter. One that is not there will be its owner's alone, and an empty one of this user is made
-/// private: nothing in it was open to others.
+/// Refuses a data directory that others may enter. A missing one is created private, and an empty one of this user is
+/// made private, as nothing in it was exposed.
 ///
 /// # Errors
-/// When it is open to others, and when nothing can be told of it.
+/// A directory that is open to others, or whose mode cannot be read.
 pub fn check_private(data_dir: &Path) -> Result<(), ConfigError> {
     if !data_dir.exists() {
         return Ok(());
@@ -138,14 +138,14 @@ pub fn check_private(data_dir: &Path) -> Result<(), ConfigError> {
         return refused;
     }
     fs::set_permissions(data_dir, fs::Permissions::from_mode(PRIVATE)).map_err(at(data_dir))?;
-    tracing::info!(path = %data_dir.display(), "an empty data directory was made private (mode 700)");
+    tracing::info!(path = %data_dir.display(), "made the empty data directory private (mode 700)");
     Ok(())
 }
 
 /// Mode of a directory that only its owner may enter.
 const PRIVATE: u32 = 0o700;
 
-/// Returns true for an empty directory with the owner that a new file in it has, which is the user of this process.
+/// Returns true for an empty directory whose owner is the user of this process, found by creating a file.
 fn is_own_and_empty(dir: &Path) -> bool {
     if !fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
         return false;
@@ -153,7 +153,7 @@ fn is_own_and_empty(dir: &Path) -> bool {
     let probe = dir.join(".owner");
     let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&probe);
     let owner = made.and_then(|file| file.metadata()).map(|meta| meta.uid());
-    // What cannot be removed makes the directory one that is not empty.
+    // A file that cannot be removed makes the directory non-empty.
     let is_removed = fs::remove_file(&probe).is_ok();
     is_removed && owner.is_ok_and(|owner| fs::metadata(dir).is_ok_and(|meta| meta.uid() == owner))
 }

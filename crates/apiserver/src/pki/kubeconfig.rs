@@ -1,24 +1,24 @@
-//! Kubeconfig files with everything inline.
+//! Kubeconfig files with inline credentials.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{CertifiedKey, ec::P256Key};
 
-/// What a kubeconfig says.
+/// Content of a kubeconfig.
 pub struct Kubeconfig<'a> {
     /// URL of the logical cluster.
     pub server: String,
-    /// Name of the context and of its cluster: the workspace and the name of the server.
+    /// Name of the context and its cluster: the workspace, with the name of the server.
     pub context: &'a str,
     /// Name of the user entry, with the name of the server.
     pub user: &'a str,
-    /// The server's authority, PEM.
+    /// Certificate of the server's authority, PEM.
     pub ca: &'a str,
     /// The client certificate.
     pub client: &'a CertifiedKey,
 }
 
-/// Writes the file's text. An ECDSA key is written as `EC PRIVATE KEY`, which all clients read.
+/// Formats the file. An ECDSA key is written as `EC PRIVATE KEY`, which all clients read.
 pub fn kubeconfig(of: &Kubeconfig<'_>) -> String {
     let Kubeconfig { server, context, user, .. } = of;
     let key = P256Key::from_pem(&of.client.key).map_or_else(|| of.client.key.clone(), |key| key.sec1_pem());

@@ -1,51 +1,48 @@
-//! What key and certificate files hold, or what they should hold instead.
+//! Parsing of key and certificate files, with errors that name the expected content.
 
 use rustls::{crypto::ring, sign};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Which file of a certificate and its key cannot be used, and why: in words that follow its name.
+/// Unusable file of a pair, with a reason that follows its name in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unusable {
-    /// That of the certificate.
+pub enum UnusablePair {
+    /// The certificate file.
     Certificate(String),
-    /// That of the key.
+    /// The key file.
     Key(String),
-    /// Either, for the other one: each alone is whole.
+    /// Both are valid, but do not belong together.
     Together(String),
 }
 
-/// The certificates in a text, at least one.
+/// Parses the certificates in a text, at least one.
 ///
 /// # Errors
-/// In words that follow the name of the file: what was expected.
+/// The expected content, in words that follow the file's name.
 pub fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let expected = || "holds no certificate: PEM is expected, from -----BEGIN CERTIFICATE----- on".to_owned();
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>().map_err(|_| expected())?;
     let is_one = |der: &CertificateDer<'_>| X509Certificate::from_der(der).is_ok_and(|(rest, _)| rest.is_empty());
-    match !found.is_empty() && found.iter().all(is_one) {
-        true => Ok(found),
-        false => Err(expected()),
-    }
+    if !found.is_empty() && found.iter().all(is_one) { Ok(found) } else { Err(expected()) }
 }
 
-/// A chain of certificates and the key of the first, ready for TLS.
+/// Parses a certificate chain and the key of its first certificate for TLS.
 ///
 /// # Errors
-/// When one is none, or they do not belong together.
-pub fn certified(certificate: &str, key: &str) -> Result<sign::CertifiedKey, Unusable> {
-    let chain = certificates(certificate).map_err(Unusable::Certificate)?;
+/// Invalid content, or a key that does not belong to the certificate.
+pub fn certified(certificate: &str, key: &str) -> Result<sign::CertifiedKey, UnusablePair> {
+    let chain = certificates(certificate).map_err(UnusablePair::Certificate)?;
     let expected = |_| {
         let what = "holds no private key: PEM is expected, from -----BEGIN PRIVATE KEY----- on (RSA, ECDSA or Ed25519)";
-        Unusable::Key(what.to_owned())
+        UnusablePair::Key(what.to_owned())
     };
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| expected(()))?;
     let signing = ring::sign::any_supported_type(&key).map_err(|_| expected(()))?;
     let pair = sign::CertifiedKey::new(chain, signing);
     match pair.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(pair),
-        Err(_) => Err(Unusable::Together("is not the key of the certificate beside it".into())),
+        Err(_) => Err(UnusablePair::Together("is not the key of the certificate beside it".into())),
     }
 }
 
@@ -60,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_told_with_what_was_expected() {
+    fn errors_name_the_expected_content() {
         let ((certificate, key), (other, _)) = (pair(), pair());
         let twice = format!("{certificate}{other}");
         for (case, certificate, key, expected) in [

@@ -1,14 +1,13 @@
 //! Denylist of client certificates: one that has leaked is refused although the authority signed it.
 //!
-//! A line of the file names a certificate by its serial number (`serial:0f:3a…`, hexadecimal, with or without colons) or by its public key
-//! (`sha256:…`, of the SubjectPublicKeyInfo). The file may be missing; `#` begins a comment.
+//! A line names a certificate by its serial number (`serial:0f:3a…`, hexadecimal, with or without colons) or by its
+//! public key (`sha256:…`, of the SubjectPublicKeyInfo). The file may be missing; `#` begins a comment.
 
 use std::{
     collections::HashSet,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
 };
 
 use parking_lot::Mutex;
@@ -21,7 +20,7 @@ use crate::config::ConfigError;
 /// Largest file, in bytes: some ten thousand certificates.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Names by which a certificate can be denied.
+/// Serial number and public key of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateId {
     /// Without leading zeros.
@@ -36,6 +35,18 @@ impl CertificateId {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let key = Sha256::digest(certificate.public_key().raw).into();
         Some(Self { serial: stripped(certificate.raw_serial()), key })
+    }
+
+    /// Returns the serial number and the key in hexadecimal digits.
+    pub(crate) fn to_text(&self) -> String {
+        let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("{}/{}", digits(&self.serial), digits(&self.key))
+    }
+
+    /// Reads the text of [`Self::to_text`]; `None` for other text.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let (serial, key) = text.split_once('/')?;
+        Some(Self { serial: stripped(&hex(serial)?), key: hex(key)?.try_into().ok()? })
     }
 }
 
@@ -95,8 +106,9 @@ fn nibble(digit: char) -> Option<u8> {
     digit.to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// State of the file when it was read; `None` when there is none.
-type Stamp = Option<(SystemTime, u64)>;
+/// Modification time and size of the file; `None` if it is missing.
+#[allow(clippy::disallowed_types, reason = "the file has this time, and no clock is read")]
+pub(crate) type FileStamp = Option<(std::time::SystemTime, u64)>;
 
 /// Denylist file, reread while the server runs.
 pub(crate) struct RevokedCertificates {
@@ -108,8 +120,8 @@ pub(crate) struct RevokedCertificates {
 /// State of the file when it was last read, or was found to be wrong.
 #[derive(Default)]
 struct LastRead {
-    stamp: Stamp,
-    /// Failure since then to read the file at all, which has been reported.
+    file_stamp: FileStamp,
+    /// Failure to read the file since then that has been reported.
     failure: Option<std::io::ErrorKind>,
 }
 
@@ -117,37 +129,41 @@ impl RevokedCertificates {
     /// Reads the file, which may be missing.
     ///
     /// # Errors
-    /// A file that cannot be read, or a line of it that is wrong: otherwise a certificate that was to be denied would be accepted.
+    /// A file that cannot be read, or an invalid line: a certificate to be denied would be accepted otherwise.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, ConfigError> {
-        let (stamp, list) = path.as_deref().map_or(Ok(Default::default()), read)?;
-        let read = Mutex::new(LastRead { stamp, failure: None });
+        let (file_stamp, list) = path.as_deref().map_or(Ok(Default::default()), read)?;
+        let read = Mutex::new(LastRead { file_stamp, failure: None });
         Ok(Self { path, read, list: watch::Sender::new(Arc::new(list)) })
     }
 
-    /// Reads the file again if it has changed. Returns true when the list has. A file that cannot be read now is read again the next
-    /// time.
+    /// Rereads the file if it changed. Returns true if the list changed. A file that cannot be read is tried again
+    /// the next time.
     ///
     /// # Errors
-    /// As [`Self::open`], once for each state of the file and once for each kind of failure in a row; the list stays.
+    /// The errors of [`Self::open`], once per state of the file and per kind of failure in a row; the list stays as
+    /// it is.
     pub(crate) fn reread(&self) -> Result<bool, ConfigError> {
         self.reread_with(read)
     }
 
     fn reread_with(
         &self,
-        read: impl FnOnce(&Path) -> Result<(Stamp, Denylist), ConfigError>,
+        read: impl FnOnce(&Path) -> Result<(FileStamp, Denylist), ConfigError>,
     ) -> Result<bool, ConfigError> {
         let Some(path) = self.path.as_deref() else { return Ok(false) };
         let mut last = self.read.lock();
-        let reread = stamp(path).and_then(|now| match now == last.stamp {
-            true => Ok((now, None)),
-            false => match read(path) {
-                Ok((read, list)) => Ok((read, Some(Ok(list)))),
-                Err(wrong @ ConfigError::Content { .. }) => Ok((now, Some(Err(wrong)))),
-                Err(failure) => Err(failure),
-            },
+        let reread = file_stamp(path).and_then(|now| {
+            if now == last.file_stamp {
+                Ok((now, None))
+            } else {
+                match read(path) {
+                    Ok((read, list)) => Ok((read, Some(Ok(list)))),
+                    Err(wrong @ ConfigError::Content { .. }) => Ok((now, Some(Err(wrong)))),
+                    Err(failure) => Err(failure),
+                }
+            }
         });
-        let (stamp, list) = match reread {
+        let (file_stamp, list) = match reread {
             Ok(read) => read,
             Err(ConfigError::File { source, .. }) if last.failure == Some(source.kind()) => return Ok(false),
             Err(failure) => {
@@ -157,7 +173,7 @@ impl RevokedCertificates {
                 return Err(failure);
             }
         };
-        *last = LastRead { stamp, failure: None };
+        *last = LastRead { file_stamp, failure: None };
         let Some(list) = list.transpose()?.map(Arc::new) else { return Ok(false) };
         Ok(self.list.send_if_modified(|known| {
             *known != list && {
@@ -167,7 +183,7 @@ impl RevokedCertificates {
         }))
     }
 
-    /// Returns true for a certificate that is denied now.
+    /// Returns true if a certificate is denied.
     pub(crate) fn contains(&self, id: &CertificateId) -> bool {
         self.list.borrow().denies(id)
     }
@@ -180,24 +196,28 @@ impl RevokedCertificates {
     }
 }
 
-fn stamp(path: &Path) -> Result<Stamp, ConfigError> {
+/// Returns the state of a file; `None` if it is missing.
+///
+/// # Errors
+/// A file whose metadata cannot be read.
+pub(crate) fn file_stamp(path: &Path) -> Result<FileStamp, ConfigError> {
     match fs::metadata(path).and_then(|meta| Ok((meta.modified()?, meta.len()))) {
-        Ok(stamp) => Ok(Some(stamp)),
+        Ok(file_stamp) => Ok(Some(file_stamp)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::File { path: path.to_owned(), source }),
     }
 }
 
-fn read(path: &Path) -> Result<(Stamp, Denylist), ConfigError> {
-    let stamp = stamp(path)?;
+fn read(path: &Path) -> Result<(FileStamp, Denylist), ConfigError> {
+    let file_stamp = file_stamp(path)?;
     let wrong = |what: String| ConfigError::Content { path: path.to_owned(), what };
-    match stamp {
+    match file_stamp {
         None => Ok((None, Denylist::default())),
         Some((_, bytes)) if bytes > MAX_BYTES => Err(wrong(format!("has more than {MAX_BYTES} bytes"))),
         Some(_) => {
             let bytes = fs::read(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
             let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
-            Ok((stamp, Denylist::parse(&text).map_err(wrong)?))
+            Ok((file_stamp, Denylist::parse(&text).map_err(wrong)?))
         }
     }
 }
@@ -232,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_changes_is_reread_and_one_that_is_wrong_changes_nothing() {
+    async fn changed_files_are_reread_and_invalid_ones_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("revoked-certificates");
         let revoked = RevokedCertificates::open(Some(path.clone())).unwrap();
@@ -250,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_for_a_while_is_read_later_and_reported_once() {
+    fn unreadable_files_are_reported_once_and_read_later() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("revoked-certificates");
         let revoked = RevokedCertificates::open(Some(path.clone())).unwrap();

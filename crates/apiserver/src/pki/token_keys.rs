@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 
 /// Bytes of an uncompressed point of P-256.
 const POINT: usize = 65;
-/// The beginning of a SubjectPublicKeyInfo of P-256, to the point.
+/// DER prefix of a P-256 SubjectPublicKeyInfo, up to the point.
 const PUBLIC_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -31,10 +31,10 @@ pub(super) fn signing_key(path: &Path) -> Result<String, ConfigError> {
     key.map(|key| key.pkcs8_pem()).ok_or_else(|| wrong(path, "a private key"))
 }
 
-/// Reads the keys that verify tokens: public ones, or a private one of which the public part is taken.
+/// Reads the keys that verify tokens: public keys, or a private key whose public part is used.
 ///
 /// # Errors
-/// A file that holds no ECDSA P-256 key, or another one beside.
+/// A file without an ECDSA P-256 key, or with another key beside it.
 pub(super) fn verification_keys(path: &Path) -> Result<Vec<TokenVerificationKey>, ConfigError> {
     let text = read_text(path)?;
     if let Some(key) = P256Key::from_pem(&text) {

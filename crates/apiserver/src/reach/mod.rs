@@ -1,9 +1,9 @@
-//! The physical clusters within reach of a logical cluster: its own and those of its ancestors that it may use. Two resources are
-//! computed from them when they are read, and stored nowhere:
+//! Physical clusters in reach of a logical cluster: its own, and those of its ancestors that it may use. Two
+//! resources are computed from them on each read, and stored nowhere:
 //!
 //! - `nodes`: one Node per physical cluster;
-//! - `physicalclusters` below root: those of the logical cluster, which are stored, and beside them what it inherits, without the way
-//!   to connect to it. What is inherited is read-only.
+//! - `physicalclusters` below root: the logical cluster's own, which are stored, and the inherited ones without their
+//!   connection, which are read-only.
 
 mod inherited;
 mod node;
@@ -16,34 +16,33 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use portolan_machinery::{
-    kinds::{Kind, KindTable},
-    rbac::User,
-};
+use portolan_kinds::{Kind, KindTable};
 use portolan_store::{RangeRequest, RangeScope, StoredObject};
+use portolan_strategy::rbac::User;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Status};
 
 use crate::{
-    ApiServer,
-    authz::{UseGrants, identity_of},
-    call::Target,
-    directory::LogicalCluster,
+    authz::{RbacAuthorizer, UsableClusters, UseGrants, identity_of},
+    directory::{Directory, LogicalCluster},
     errors::{damaged, status_for},
+    limits::FlowKey,
+    request::ResourceTarget,
+    storage::StorageContext,
 };
 
 pub(crate) use watch::ReachEvents;
 
 /// Group of physical clusters.
 const GROUP: &str = "portolan.dev";
-/// Their plural.
+/// Plural of physical clusters.
 const RESOURCE: &str = "physicalclusters";
 
-/// The resource of physical clusters.
+/// Returns the resource of physical clusters.
 pub(crate) fn physical_clusters() -> GroupResource {
     GroupResource::new(GROUP, RESOURCE)
 }
 
-/// Node as it is served where nodes are computed: nobody writes one.
+/// Returns the kind Node as served where nodes are computed: read-only.
 pub(crate) fn computed_node() -> &'static Arc<Kind> {
     static NODE: LazyLock<Arc<Kind>> = LazyLock::new(|| {
         let stored = KindTable::builtin().kind_named("", "v1", "Node").expect("the table has Kubernetes' kinds");
@@ -58,85 +57,136 @@ pub(crate) fn is_node(kind: &Kind) -> bool {
     kind.gvk.group.is_empty() && *kind.resource == *"nodes"
 }
 
-/// A resource that is computed from physical clusters.
+/// Resource that is computed from physical clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum View {
+enum ReachView {
     Nodes,
     PhysicalClusters,
 }
 
-/// A logical cluster of the lineage, and who may use what is registered in it.
-struct Ancestor {
+impl ReachView {
+    /// Returns the view that `target` is in a logical cluster; `None` for a resource that is served as stored.
+    fn of(context: &ReachContext, cluster: &LogicalCluster, target: &ResourceTarget) -> Option<Self> {
+        match (&*target.kind.gvk.group, &*target.kind.resource) {
+            ("", "nodes") if context.computes_nodes => Some(Self::Nodes),
+            (GROUP, RESOURCE) if cluster.parent.is_some() => Some(Self::PhysicalClusters),
+            _ => None,
+        }
+    }
+}
+
+/// Logical cluster of the lineage, with the grants on its physical clusters.
+struct ReachAncestor {
     cluster: Arc<LogicalCluster>,
     grants: UseGrants,
 }
 
-/// View of a logical cluster on the physical clusters within its reach.
-pub(crate) struct Reach {
-    view: View,
-    own: LogicalClusterId,
-    identity: User,
-    /// Itself first, root last.
-    lineage: Vec<Ancestor>,
+/// Context of views on physical clusters.
+pub(crate) struct ReachContext {
+    pub(crate) storage: Arc<StorageContext>,
+    pub(crate) rbac: Arc<RbacAuthorizer>,
+    /// True if nodes are computed, see [`crate::ApiServerConfig::computes_nodes`].
+    pub(crate) computes_nodes: bool,
 }
 
-impl Reach {
-    /// Returns the view that `target` is in a logical cluster; `None` for a resource that is shown as it is stored.
+/// View of a logical cluster on the physical clusters in its reach.
+pub(crate) struct ClusterReach {
+    view: ReachView,
+    own: LogicalClusterId,
+    identity: User,
+    /// Lineage: itself first, root last.
+    lineage: Vec<ReachAncestor>,
+}
+
+/// Rights of a logical cluster to use physical clusters, per logical cluster of its lineage.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ReachRights(Vec<(LogicalClusterId, UsableClusters)>);
+
+impl ClusterReach {
+    /// Returns the view for `target` in a logical cluster; `None` for a resource that is served as stored.
     ///
     /// # Errors
-    /// Rights that cannot be read.
-    pub(crate) async fn of(api: &ApiServer, cluster: &LogicalCluster, target: &Target) -> Result<Option<Self>, Status> {
-        let view = match (&*target.kind.gvk.group, &*target.kind.resource) {
-            ("", "nodes") if api.config.computes_nodes => View::Nodes,
-            (GROUP, RESOURCE) if cluster.parent.is_some() => View::PhysicalClusters,
-            _ => return Ok(None),
-        };
+    /// Failure to read rights.
+    pub(crate) async fn of(
+        context: &ReachContext,
+        cluster: &LogicalCluster,
+        target: &ResourceTarget,
+    ) -> Result<Option<Self>, Status> {
+        let Some(view) = ReachView::of(context, cluster, target) else { return Ok(None) };
         let mut lineage = Vec::new();
-        for ancestor in api.directory.lineage(cluster.id) {
-            let grants = UseGrants::of(&*api.rbac.roles(ancestor.id).await?);
-            lineage.push(Ancestor { cluster: ancestor, grants });
+        for ancestor in context.storage.directory.lineage(cluster.id) {
+            let grants = UseGrants::of(&*context.rbac.roles(ancestor.id).await?);
+            lineage.push(ReachAncestor { cluster: ancestor, grants });
         }
         Ok(Some(Self { view, own: cluster.id, identity: identity_of(cluster.id, &cluster.path), lineage }))
     }
 
-    /// The objects at a state, or at the latest one, by name; and which state that is.
+    /// Returns the rights that the view of a logical cluster depended on at an earlier revision; `None` if that is
+    /// compacted.
     ///
     /// # Errors
-    /// Failures of the store.
+    /// 429 if too many read the past; failure to read rights.
+    pub(crate) async fn rights_at(
+        context: &ReachContext,
+        cluster: &LogicalCluster,
+        at: ResourceVersion,
+        flow_key: &FlowKey<'_>,
+    ) -> Result<Option<ReachRights>, Status> {
+        let (identity, mut rights) = (identity_of(cluster.id, &cluster.path), Vec::new());
+        for ancestor in context.storage.directory.lineage(cluster.id) {
+            match context.rbac.use_grants_at(ancestor.id, at, flow_key).await {
+                Ok(grants) => rights.push((ancestor.id, grants.usable_by(&identity))),
+                Err(compacted) if compacted.code() == 410 => return Ok(None),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Some(ReachRights(rights)))
+    }
+
+    /// Returns the rights that the view depends on.
+    pub(crate) fn rights(&self) -> ReachRights {
+        let of = |ancestor: &ReachAncestor| (ancestor.cluster.id, ancestor.grants.usable_by(&self.identity));
+        ReachRights(self.lineage.iter().map(of).collect())
+    }
+
+    /// Lists the objects at a revision, or at the latest, ordered by name. Returns the revision as well.
+    ///
+    /// # Errors
+    /// Failure of the store.
     pub(crate) async fn list(
         &self,
-        api: &ApiServer,
+        storage: &StorageContext,
         at: Option<ResourceVersion>,
     ) -> Result<(ResourceVersion, Vec<StoredObject>), Status> {
         let (mut state, mut found, mut names) = (at, Vec::new(), HashSet::new());
-        for Ancestor { cluster, .. } in &self.lineage {
+        for ReachAncestor { cluster, .. } in &self.lineage {
             let mut next = Some(RangeRequest {
                 at: state,
-                ..RangeRequest::slices(RangeScope::Cluster(cluster.id, physical_clusters())).past_damage()
+                ..RangeRequest::slices(RangeScope::Cluster(cluster.id, physical_clusters())).skip_damaged()
             });
             while let Some(request) = next {
-                let page = api.store.range(request.clone()).await.map_err(|error| status_for(&error))?;
+                let page = storage.store.range(request.clone()).await.map_err(|error| status_for(&error))?;
                 state = Some(page.revision);
                 next = request.next(&page);
                 for stored in page.objects {
-                    // What is nearer hides what it shares its name with.
+                    // A nearer one hides those of the same name.
                     let shown = self.shown(&stored)?;
                     found.extend(shown.filter(|_| names.insert(stored.key.name.clone())));
                 }
             }
         }
         found.sort_by(|a, b| a.key.name.cmp(&b.key.name));
-        Ok((state.unwrap_or_else(|| api.store.current()), found))
+        Ok((state.unwrap_or_else(|| storage.store.current()), found))
     }
 
-    /// The object of a name.
+    /// Reads the object of a name.
     ///
     /// # Errors
-    /// Failures of the store.
-    pub(crate) async fn get(&self, api: &ApiServer, name: &ObjectKey) -> Result<Option<StoredObject>, Status> {
-        for Ancestor { cluster, .. } in &self.lineage {
+    /// Failure of the store.
+    pub(crate) async fn get(&self, storage: &StorageContext, name: &ObjectKey) -> Result<Option<StoredObject>, Status> {
+        for ReachAncestor { cluster, .. } in &self.lineage {
             let key = ObjectKey::cluster_scoped(cluster.id, physical_clusters(), name.name.clone());
-            let stored = api.store.get(&key).await.map_err(|error| status_for(&error))?;
+            let stored = storage.store.get(&key).await.map_err(|error| status_for(&error))?;
             if let Some(shown) = stored.map(|stored| self.shown(&stored)).transpose()?.flatten() {
                 return Ok(Some(shown));
             }
@@ -144,8 +194,8 @@ impl Reach {
         Ok(None)
     }
 
-    /// A physical cluster as it is shown, with the key of the view; `None` where it is out of reach. What is inherited keeps the key
-    /// of its home, by which it is told from the logical cluster's own.
+    /// Returns a physical cluster as shown; `None` if it is out of reach. An inherited one keeps the key of its home,
+    /// which tells it from the logical cluster's own.
     fn shown(&self, stored: &StoredObject) -> Result<Option<StoredObject>, Status> {
         let Some(home) = self.home(&stored.key) else { return Ok(None) };
         if self.is_shown_as_stored(&stored.key) {
@@ -153,35 +203,37 @@ impl Reach {
         }
         let object = stored.record.to_value(stored.revision).map_err(|error| damaged(&stored.key, &error))?;
         let shown = match self.view {
-            View::Nodes => node::of(&object),
-            View::PhysicalClusters => inherited::of(object, &home.cluster.path),
+            ReachView::Nodes => node::of(&object),
+            ReachView::PhysicalClusters => inherited::of(object, &home.cluster.path),
         };
         let key = self.key(&stored.key);
         Ok(Some(StoredObject { key, record: Arc::new(Record::of(&shown)), ..stored.clone() }))
     }
 
     fn is_shown_as_stored(&self, key: &ObjectKey) -> bool {
-        self.view == View::PhysicalClusters && key.cluster == self.own
+        self.view == ReachView::PhysicalClusters && key.cluster == self.own
     }
 
     fn key(&self, stored: &ObjectKey) -> ObjectKey {
         match self.view {
-            View::Nodes => ObjectKey::cluster_scoped(self.own, computed_node().group_resource(), stored.name.clone()),
-            View::PhysicalClusters => stored.clone(),
+            ReachView::Nodes => {
+                ObjectKey::cluster_scoped(self.own, computed_node().group_resource(), stored.name.clone())
+            }
+            ReachView::PhysicalClusters => stored.clone(),
         }
     }
 
-    /// Returns the logical cluster that a physical cluster is registered in, if it is within reach.
-    fn home(&self, key: &ObjectKey) -> Option<&Ancestor> {
+    /// Returns the logical cluster in which a physical cluster is registered, if it is in reach.
+    fn home(&self, key: &ObjectKey) -> Option<&ReachAncestor> {
         let home = self.lineage.iter().find(|ancestor| ancestor.cluster.id == key.cluster)?;
         let may_use = || home.grants.allow(&self.identity, &key.name);
         (self.is_shown_as_stored(key) || may_use()).then_some(home)
     }
 }
 
-/// 403 of a write to a physical cluster that is inherited.
-pub(crate) fn read_only(api: &ApiServer, key: &ObjectKey) -> Status {
-    let home = api.directory.by_id(key.cluster).map_or_else(String::new, |home| home.path.to_string());
+/// Returns the 403 for a write to an inherited physical cluster.
+pub(crate) fn read_only(directory: &Directory, key: &ObjectKey) -> Status {
+    let home = directory.by_id(key.cluster).map_or_else(String::new, |home| home.path.to_string());
     let why = format!("it is registered in workspace {home:?}, and read-only in the workspaces below that");
     Status::forbidden(&key.resource, &key.name, why)
 }

@@ -1,21 +1,21 @@
-//! A physical cluster as a Node, for clients that look for nodes.
+//! Physical cluster as a Node.
 
 use portolan_types::object;
 use serde_json::{Map, Value, json};
 
-/// Labels that Kubernetes' own tools look for, beside those of the physical cluster.
+// Labels that Kubernetes' tools expect, besides those of the physical cluster.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const SYSTEM: &str = "kubernetes.io/os";
-/// Labels of cloud providers for the place of a node, and those of a physical cluster.
+/// Labels of cloud providers for the location of a node, and the corresponding ones of a physical cluster.
 const PLACES: [(&str, &str); 2] =
     [("topology.kubernetes.io/region", "region"), ("topology.kubernetes.io/zone", "zone")];
-/// Conditions of a node that a physical cluster never has.
+/// Conditions of a node that are always false.
 const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
-/// Fields of `nodeInfo` that a physical cluster has no value for.
+/// Fields of `nodeInfo` without a value.
 const UNKNOWN_INFO: [&str; 7] =
     ["architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"];
 
-/// Returns the Node that stands for a physical cluster.
+/// Returns the Node of a physical cluster.
 pub(super) fn of(physical: &Value) -> Value {
     let name = object::name(physical);
     let part = |pointer: &str| physical.pointer(pointer).cloned();

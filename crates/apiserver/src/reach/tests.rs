@@ -17,13 +17,14 @@ fn east() -> Value {
 }
 
 #[test]
-fn what_is_inherited_tells_nothing_of_the_connection() {
+fn inherited_physical_clusters_hide_the_connection() {
     let shown = inherited::of(east(), &"root:infra".parse().unwrap());
     let text = shown.to_string();
     for hidden in ["connection", "secret", "10.0.0.1", "kubectl", "finalizers"] {
         assert!(!text.contains(hidden), "{hidden}: {text}");
     }
-    assert_eq!(shown["metadata"]["annotations"], json!({"portolan.dev/workspace": "root:infra"}));
+    let annotations = json!({"portolan.dev/workspace": "root:infra", "portolan.dev/mode": "direct"});
+    assert_eq!(shown["metadata"]["annotations"], annotations);
     assert_eq!((&shown["spec"]["bounds"]["cpu"], &shown["metadata"]["labels"]["region"]), (&json!("9"), &json!("eu")));
     assert_eq!(shown["status"]["conditions"][0]["reason"], "Unreachable");
 }

@@ -1,4 +1,4 @@
-//! Events of what is computed from physical clusters.
+//! Watches of resources that are computed from physical clusters.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -6,31 +6,35 @@ use std::{
 };
 
 use portolan_store::{
-    Change, DynStore, Event, EventBatch, EventStream, RangeRequest, RangeScope, StoreError, StoredObject,
+    ChangeKind, DynStore, Event, EventBatch, EventStream, RangeRequest, RangeScope, StoreError, StoredObject,
 };
 use portolan_types::{BoxFuture, ObjectKey, ObjectName, Record, ResourceVersion};
 
-use super::{Reach, physical_clusters};
+use super::{ClusterReach, physical_clusters};
 
-/// The events of all physical clusters, as a logical cluster sees them. Who may use which one is as it was when the watch began.
+/// Events of all physical clusters, as a logical cluster sees them.
 pub(crate) struct ReachEvents {
     events: Box<dyn EventStream>,
-    reach: Reach,
+    reach: ClusterReach,
     store: DynStore,
-    /// Places in the lineage where a physical cluster of a name is registered: the nearest one hides the others.
+    /// Levels of the lineage that register a physical cluster of a name: the nearest one hides the others.
     homes: HashMap<ObjectName, BTreeSet<usize>>,
 }
 
 impl ReachEvents {
-    /// Starts over the events of physical clusters in all logical clusters.
+    /// Wraps the events of physical clusters in all logical clusters.
     ///
     /// # Errors
-    /// Failures of the store.
-    pub(crate) async fn open(events: Box<dyn EventStream>, reach: Reach, store: DynStore) -> Result<Self, StoreError> {
+    /// Failure of the store.
+    pub(crate) async fn open(
+        events: Box<dyn EventStream>,
+        reach: ClusterReach,
+        store: DynStore,
+    ) -> Result<Self, StoreError> {
         let mut homes = HashMap::<ObjectName, BTreeSet<usize>>::new();
         for ancestor in &reach.lineage {
             let scope = RangeScope::Cluster(ancestor.cluster.id, physical_clusters());
-            let mut next = Some(RangeRequest::slices(scope).past_damage());
+            let mut next = Some(RangeRequest::slices(scope).skip_damaged());
             while let Some(request) = next {
                 let page = store.range(request.clone()).await?;
                 next = request.next(&page);
@@ -44,11 +48,11 @@ impl ReachEvents {
         Ok(Self { events, reach, store, homes })
     }
 
-    /// Returns an event as it is shown; `None` where the physical cluster is out of reach, or a nearer one has its name.
+    /// Returns an event as shown; `None` if the physical cluster is out of reach or hidden by a nearer one.
     async fn shown(&mut self, event: &Arc<Event>) -> Result<Option<Arc<Event>>, StoreError> {
         let Some(place) = self.reach.place(&event.key) else { return Ok(None) };
         let homes = self.homes.entry(event.key.name.clone()).or_default();
-        if event.change == Change::Deleted {
+        if event.change == ChangeKind::Deleted {
             homes.remove(&place);
         } else {
             homes.insert(place);
@@ -64,7 +68,7 @@ impl ReachEvents {
         }
     }
 
-    /// Returns the event by which a physical cluster is shown that the deleted one has hidden.
+    /// Returns the event that shows the physical cluster which the deleted one has hidden.
     async fn uncovered(&mut self, event: &Arc<Event>, place: usize) -> Result<Option<Arc<Event>>, StoreError> {
         let deleted = self.reach.event(event);
         let home = self.reach.lineage.get(place).map(|ancestor| ancestor.cluster.id);
@@ -75,7 +79,7 @@ impl ReachEvents {
         let (Some(shown), Some(deleted)) = (shown, deleted) else { return Ok(None) };
         Ok(Some(Arc::new(Event {
             key: shown.key,
-            change: Change::Updated,
+            change: ChangeKind::Updated,
             record: shown.record,
             previous: Some(deleted.record.clone()),
             ..Event::clone(event)
@@ -100,14 +104,14 @@ impl EventStream for ReachEvents {
     }
 }
 
-impl Reach {
-    /// Returns the place in the lineage of a physical cluster within reach.
+impl ClusterReach {
+    /// Returns the level in the lineage of a physical cluster in reach.
     fn place(&self, key: &ObjectKey) -> Option<usize> {
         self.home(key)?;
         self.lineage.iter().position(|ancestor| ancestor.cluster.id == key.cluster)
     }
 
-    /// An event as it is shown; `None` where the physical cluster is out of reach.
+    /// Returns an event as shown; `None` if the physical cluster is out of reach.
     pub(super) fn event(&self, event: &Arc<Event>) -> Option<Arc<Event>> {
         self.home(&event.key)?;
         if self.is_shown_as_stored(&event.key) {
@@ -120,7 +124,7 @@ impl Reach {
                 created: event.revision,
                 record: record.clone(),
             };
-            // One that is no JSON is shown to nobody; a list tells of it.
+            // An object that is no JSON is skipped; a list reports it.
             self.shown(&stored).ok().flatten().map(|shown| shown.record)
         };
         Some(Arc::new(Event {

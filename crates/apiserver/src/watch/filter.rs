@@ -1,25 +1,25 @@
-//! What a write means to one watcher: an object can come into its view, change in it, or leave it.
+//! View of one watcher: a write can move an object into it, change it, or move it out.
 
 use std::sync::Arc;
 
-use portolan_store::{Change, Event};
+use portolan_store::{ChangeKind, Event};
 use portolan_types::{Record, Status};
 
-use crate::{call::Target, errors::damaged, options::Selection};
+use crate::{errors::damaged, options::ObjectSelection, request::ResourceTarget};
 
-/// How a watcher is told of a write.
+/// Event type of a write for one watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Seen {
+pub(super) enum WatchedEvent {
     Added,
     Modified,
-    /// The object is gone.
+    /// The object was deleted.
     Deleted,
-    /// The object is there, but out of view: told as deleted, with its last state in view.
+    /// The object exists but left the view: sent as deleted, with its last state in the view.
     Left,
 }
 
-impl Seen {
-    /// The word on the wire.
+impl WatchedEvent {
+    /// Returns the event type on the wire.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -29,45 +29,45 @@ impl Seen {
     }
 }
 
-/// What a watcher sees.
-pub(super) struct Filter {
-    pub(super) target: Target,
-    selection: Selection,
-    /// No selector: nothing has to be matched.
+/// Filter of a watcher: scope and selectors.
+pub(super) struct WatchFilter {
+    pub(super) target: ResourceTarget,
+    selection: ObjectSelection,
+    /// True without selectors.
     all: bool,
 }
 
-impl Filter {
-    pub(super) fn new(target: Target, selection: Selection) -> Self {
+impl WatchFilter {
+    pub(super) fn new(target: ResourceTarget, selection: ObjectSelection) -> Self {
         Self { target, all: selection.is_everything(), selection }
     }
 
-    /// Whether an object is where the watcher looks.
+    /// Returns true if an object is in the scope of the watch.
     pub(super) fn is_in_scope(&self, event: &Event) -> bool {
         let wanted = self.target.namespace.as_ref();
         wanted.is_none() || event.key.namespace() == wanted
     }
 
-    /// Whether it depends on the state of an object if the watcher sees it.
+    /// Returns true if the watch has selectors.
     pub(super) fn selects(&self) -> bool {
         !self.all
     }
 
-    /// How a write to an object in scope is told and which state is shown; `None` when it is none of the watcher's business.
-    pub(super) fn sees<'e>(&self, event: &'e Event) -> Result<Option<(Seen, &'e Arc<Record>)>, Status> {
-        let now = event.change != Change::Deleted && self.matches(event, &event.record)?;
+    /// Returns the event type and the state to send for a write in scope; `None` if the watcher does not see it.
+    pub(super) fn sees<'e>(&self, event: &'e Event) -> Result<Option<(WatchedEvent, &'e Arc<Record>)>, Status> {
+        let now = event.change != ChangeKind::Deleted && self.matches(event, &event.record)?;
         let before = match (event.change, &event.previous) {
-            (Change::Created, _) => false,
-            (Change::Deleted, _) => self.matches(event, &event.record)?,
-            (Change::Updated, Some(previous)) => self.matches(event, previous)?,
-            (Change::Updated, None) => now,
+            (ChangeKind::Created, _) => false,
+            (ChangeKind::Deleted, _) => self.matches(event, &event.record)?,
+            (ChangeKind::Updated, Some(previous)) => self.matches(event, previous)?,
+            (ChangeKind::Updated, None) => now,
         };
         Ok(match (before, now) {
             (false, false) => None,
-            (false, true) => Some((Seen::Added, &event.record)),
-            (true, true) => Some((Seen::Modified, &event.record)),
-            (true, false) if event.change == Change::Deleted => Some((Seen::Deleted, &event.record)),
-            (true, false) => Some((Seen::Left, event.previous.as_ref().unwrap_or(&event.record))),
+            (false, true) => Some((WatchedEvent::Added, &event.record)),
+            (true, true) => Some((WatchedEvent::Modified, &event.record)),
+            (true, false) if event.change == ChangeKind::Deleted => Some((WatchedEvent::Deleted, &event.record)),
+            (true, false) => Some((WatchedEvent::Left, event.previous.as_ref().unwrap_or(&event.record))),
         })
     }
 

@@ -1,223 +1,181 @@
-//! The life of a watch: the state it starts from, then what comes, bookmarks in between, and an end.
+//! Life of a watch: initial state, events with bookmarks between them, end.
 
 use std::{
     convert::Infallible,
     pin::{Pin, pin},
     sync::Arc,
-    time::Duration,
     vec::IntoIter,
 };
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
-use portolan_machinery::kinds::Served;
-use portolan_store::{Change, Event, EventBatch, EventStream, StoreError, StoredObject};
+use portolan_store::{ChangeKind, Event, EventBatch, EventStream, StoreError, StoredObject};
 use portolan_types::{ResourceVersion, Status};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
-    ApiServer,
-    authz::{Authorizer as _, Verdict},
-    bootstrap,
-    call::{Call, Target},
-    errors::deleted_unread,
-    limits::Place,
-    metrics::WatchMetrics,
-    objects::{Slices, read_failed},
-    pipeline::Counted,
+    authz::shared_objects,
+    errors::deleted_unreadable,
+    limits::Permit,
+    metrics::{GaugeGuard, WatchMetrics},
+    objects::{ObjectSlices, ReadContext, marked_event, read_failed},
+    reach::ReachRights,
+    request::{RequestContext, ResourceTarget},
 };
 
 use super::{
-    filter::{Filter, Seen},
-    frames::Encoder,
+    WatchContext,
+    access::{WatchAccess, is_redefined},
+    filter::{WatchFilter, WatchedEvent},
+    frames::{EncodedObject, FrameEncoder},
+    timers::{RECHECK_INTERVAL, WatchTimers},
 };
 
-/// Time between bookmarks.
-const BOOKMARKS: Duration = Duration::from_secs(60);
-/// Time between looks at whether the watcher may still watch.
-const RECHECKS: Duration = Duration::from_secs(10);
-/// The last bookmark comes this long before the end.
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Bytes of initial state that go out at once.
+/// Bytes of initial state per piece.
 const PIECE: usize = 64 * 1024;
 
-/// When what happens.
-pub(super) struct Pace {
-    alarm: Pin<Box<Sleep>>,
-    end: Instant,
-    bookmarks: bool,
-    next_bookmark: Instant,
-    next_check: Instant,
-}
-
-impl Pace {
-    pub(super) fn new(end: Instant, bookmarks: bool) -> Self {
-        let now = Instant::now();
-        let alarm = Box::pin(tokio::time::sleep_until(now));
-        let mut pace = Self { alarm, end, bookmarks, next_bookmark: now, next_check: now + RECHECKS };
-        pace.plan_bookmark(now);
-        pace.set_alarm();
-        pace
-    }
-
-    fn plan_bookmark(&mut self, now: Instant) {
-        let last = self.end.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
-        self.next_bookmark = match last {
-            Some(last) => (now + BOOKMARKS).min(last),
-            None => now + BOOKMARKS,
-        };
-    }
-
-    /// When a watch must be looked at that waits for something else than time and events.
-    fn next_look(&self) -> Instant {
-        self.end.min(self.next_check)
-    }
-
-    fn set_alarm(&mut self) {
-        let soonest = self.next_look();
-        let soonest = if self.bookmarks { soonest.min(self.next_bookmark) } else { soonest };
-        self.alarm.as_mut().reset(soonest);
-    }
-}
-
-/// What ends a watch. A damaged object that was deleted is named only to those who watch where it was; all have to list again.
-fn watch_failed(target: &Target, error: &StoreError) -> Status {
+/// Returns the error that ends a watch. A damaged object that was deleted is named only to watchers in its scope; all
+/// must list again.
+fn watch_failed(target: &ResourceTarget, error: &StoreError) -> Status {
     match error {
         StoreError::Damaged { key, why }
             if target.namespace.is_none() || target.namespace.as_ref() == key.namespace() =>
         {
-            deleted_unread(key, *why)
+            deleted_unreadable(key, *why)
         }
         StoreError::Damaged { .. } => Status::expired("what was changed elsewhere cannot be read: list again"),
         other => read_failed(target, other),
     }
 }
 
-/// A running watch.
-pub(super) struct Watch {
-    pub(super) api: Arc<ApiServer>,
-    pub(super) call: Arc<Call>,
+/// Running watch.
+pub(super) struct RunningWatch {
+    pub(super) context: Arc<WatchContext>,
+    pub(super) call: Arc<RequestContext>,
     pub(super) events: Box<dyn EventStream>,
-    pub(super) filter: Filter,
-    pub(super) encoder: Encoder,
+    pub(super) filter: WatchFilter,
+    pub(super) encoder: FrameEncoder,
     pub(super) metrics: WatchMetrics,
     pub(super) started: Instant,
-    pub(super) pace: Pace,
+    pub(super) timers: WatchTimers,
     pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Everything up to here has been sent.
+    /// All events up to this revision have been sent.
     pub(super) delivered: ResourceVersion,
-    /// Where it starts: nothing before is shown.
+    /// Events up to this revision are not sent.
     pub(super) after: ResourceVersion,
     pub(super) marks_end: bool,
-    /// It shows writes as only its logical cluster sees them.
-    pub(super) is_own_view: bool,
-    pub(super) _place: Place,
-    pub(super) _counted: Counted,
+    /// Rights that the state of the client depends on, for a watch whose events are rewritten for its logical cluster.
+    pub(super) reach_rights: Option<ReachRights>,
+    pub(super) _permit: Permit,
+    pub(super) _counted: GaugeGuard,
 }
 
-enum Phase {
-    Initial(Box<Initial>),
+enum WatchPhase {
+    InitialState(Box<InitialState>),
     Live,
     Over,
 }
 
-/// The state that a watch starts from: of it no more than a slice is in memory.
-struct Initial {
+/// Initial state, read in slices.
+struct InitialState {
     slice: IntoIter<StoredObject>,
-    rest: Slices,
+    rest: ObjectSlices,
 }
 
-enum Turn {
+enum WatchWakeup {
     Batch(Result<EventBatch, StoreError>),
     Time,
     Stop,
 }
 
-impl Watch {
-    /// The frames, in pieces.
+impl RunningWatch {
+    /// Returns the frames as a stream of pieces.
     pub(super) fn into_stream(
         self,
-        initial: Option<Slices>,
+        initial: Option<ObjectSlices>,
     ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
-        let begin = |rest| Phase::Initial(Box::new(Initial { slice: Vec::new().into_iter(), rest }));
-        let phase = initial.map_or(Phase::Live, begin);
+        let begin = |rest| WatchPhase::InitialState(Box::new(InitialState { slice: Vec::new().into_iter(), rest }));
+        let phase = initial.map_or(WatchPhase::Live, begin);
         stream::unfold((Box::new(self), phase), |(mut watch, phase)| async move {
             let (piece, next) = watch.advance(phase).await;
             piece.map(|piece| (Ok(piece), (watch, next)))
         })
     }
 
-    async fn advance(&mut self, phase: Phase) -> (Option<Bytes>, Phase) {
+    async fn advance(&mut self, phase: WatchPhase) -> (Option<Bytes>, WatchPhase) {
         let moved = match phase {
-            Phase::Initial(initial) => self.initial(initial).await,
-            Phase::Live => self.live().await,
-            Phase::Over => return (None, Phase::Over),
+            WatchPhase::InitialState(initial) => self.initial(initial).await,
+            WatchPhase::Live => self.live().await,
+            WatchPhase::Over => return (None, WatchPhase::Over),
         };
         let (piece, next) = match moved {
-            // As upstream, where no object can be written as the metadata of a list.
-            Ok((Some(_), _)) if self.encoder.is_of_lists() => (None, Phase::Over),
-            moved => moved.unwrap_or_else(|failure| (Some(self.encoder.error(&failure)), Phase::Over)),
+            // As in kube-apiserver, no object can be encoded as the metadata of a list.
+            Ok((Some(_), _)) if self.encoder.is_of_lists() => (None, WatchPhase::Over),
+            moved => moved.unwrap_or_else(|failure| (Some(self.encoder.error(&failure)), WatchPhase::Over)),
         };
         self.metrics.sent += piece.as_ref().map_or(0, Bytes::len);
         (piece, next)
     }
 
-    async fn initial(&mut self, mut initial: Box<Initial>) -> Result<(Option<Bytes>, Phase), Status> {
-        if self.api.stopping.is_cancelled() || Instant::now() >= self.pace.end {
-            return Ok((None, Phase::Over));
+    async fn initial(&mut self, mut initial: Box<InitialState>) -> Result<(Option<Bytes>, WatchPhase), Status> {
+        if self.context.streams.stopping.is_cancelled() || Instant::now() >= self.timers.end {
+            return Ok((None, WatchPhase::Over));
         }
         let mut out = BytesMut::new();
         while out.len() < PIECE {
             if let Some(object) = initial.slice.next() {
-                let frame = self.encoder.initial(Seen::Added, (&object.key, &object.record), object.revision)?;
+                let StoredObject { key, record, revision, .. } = &object;
+                let shown = EncodedObject { key, record, revision: *revision };
+                let frame = self.encoder.initial(WatchedEvent::Added, shown)?;
                 self.metrics.events.inc();
                 self.metrics.sizes.observe(frame.len() as f64);
                 out.extend_from_slice(&frame);
                 continue;
             }
             let next = initial.rest.next();
-            let whose = (&*self.api, &*self.call, &self.filter.target);
-            let Some(slice) = meanwhile(whose, &mut self.pace, &mut self.stopping, next).await? else {
-                return Ok((None, Phase::Over));
+            let access = WatchAccess::new(&self.context, &self.call, &self.filter.target, self.reach_rights.as_ref());
+            let Some(slice) = meanwhile(access, &mut self.timers, &mut self.stopping, next).await? else {
+                return Ok((None, WatchPhase::Over));
             };
             let Some(slice) = slice else {
                 if self.marks_end {
                     out.extend_from_slice(&self.encoder.bookmark(self.delivered, true)?);
                     self.metrics.first_state.observe(self.started.elapsed().as_secs_f64());
                 }
-                return Ok((Some(out.freeze()), Phase::Live));
+                return Ok((Some(out.freeze()), WatchPhase::Live));
             };
             initial.slice = slice.into_iter();
         }
-        Ok((Some(out.freeze()), Phase::Initial(initial)))
+        Ok((Some(out.freeze()), WatchPhase::InitialState(initial)))
     }
 
-    /// Waits until there is something to send, or the end.
-    async fn live(&mut self) -> Result<(Option<Bytes>, Phase), Status> {
+    /// Waits for the next events or timer.
+    async fn live(&mut self) -> Result<(Option<Bytes>, WatchPhase), Status> {
         loop {
             let turn = tokio::select! {
                 biased;
-                () = self.stopping.as_mut() => Turn::Stop,
-                // Before events: a stream of them without pause must not put off the end or a look at permissions.
-                () = self.pace.alarm.as_mut() => Turn::Time,
-                batch = self.events.next() => Turn::Batch(batch),
+                () = self.stopping.as_mut() => WatchWakeup::Stop,
+                () = std::future::ready(()), if std::mem::take(&mut self.timers.checks_first) => WatchWakeup::Time,
+                // Before events, so that a stream of events without a pause cannot delay the end or a permission check.
+                () = self.timers.alarm.as_mut() => WatchWakeup::Time,
+                batch = self.events.next() => WatchWakeup::Batch(batch),
             };
             match turn {
-                Turn::Stop => return Ok((None, Phase::Over)),
-                Turn::Batch(batch) => {
-                    // A cursor that fell behind what is kept ends as one that started too early: list again.
+                WatchWakeup::Stop => return Ok((None, WatchPhase::Over)),
+                WatchWakeup::Batch(batch) => {
+                    // A cursor that fell behind ends like a watch from a compacted revision.
                     let batch = batch.map_err(|e| watch_failed(&self.filter.target, &e))?;
                     let Some(frames) = self.frames(&batch).await? else {
-                        return Ok((None, Phase::Over));
+                        return Ok((None, WatchPhase::Over));
                     };
                     if !frames.is_empty() {
-                        return Ok((Some(frames), Phase::Live));
+                        return Ok((Some(frames), WatchPhase::Live));
                     }
                 }
-                Turn::Time => {
+                WatchWakeup::Time => {
                     let due = self.on_time().await?;
-                    self.pace.set_alarm();
+                    self.timers.set_alarm();
                     if let Some(done) = due {
                         return Ok(done);
                     }
@@ -226,29 +184,35 @@ impl Watch {
         }
     }
 
-    /// The frames of a batch; `None` when the watch has come to its end meanwhile.
+    /// Encodes a batch; `None` when the watch has ended meanwhile.
     async fn frames(&mut self, batch: &EventBatch) -> Result<Option<Bytes>, Status> {
         let mut frames: Vec<Bytes> = Vec::new();
-        let is_due = |event: &&Arc<Event>| event.revision > self.after && self.filter.is_in_scope(event);
-        // What was written under another definition is for those who watch by that.
+        // Objects of a logical cluster that has joined a view are older than the watch.
+        let is_view = self.call.view.is_some();
+        let is_due = |event: &&Arc<Event>| (is_view || event.revision > self.after) && self.filter.is_in_scope(event);
+        // Objects written under another definition are for watches of that definition.
         if batch.events.iter().any(|event| is_due(&event))
-            && is_redefined(&self.api, &self.call, &self.filter.target).await?
+            && is_redefined(&self.context.kinds, &self.call, &self.filter.target).await?
         {
             return Ok(None);
         }
         for event in batch.events.iter().filter(is_due) {
-            let shown = self.api.event_in_version(&self.filter.target, event, self.filter.selects());
-            let whose = (&*self.api, &*self.call, &self.filter.target);
-            let shown = meanwhile(whose, &mut self.pace, &mut self.stopping, shown).await?;
+            let shown =
+                self.context.reads.conversion.event_in_version(&self.filter.target, event, self.filter.selects());
+            let access = WatchAccess::new(&self.context, &self.call, &self.filter.target, self.reach_rights.as_ref());
+            let shown = meanwhile(access, &mut self.timers, &mut self.stopping, shown).await?;
             let Some(event) = shown else { return Ok(None) };
-            let event = from_shared(&self.api, &self.call, event).await?;
+            let mut event = from_shared(&self.context.reads, &self.call, event).await?;
+            if is_view {
+                event = Arc::new(marked_event(&self.context.reads.storage.directory, &event)?);
+            }
             if let Some((seen, record)) = self.filter.sees(&event)? {
-                let of = (&event.key, &**record);
-                // Others may see the same write in another way.
-                let frame = if self.is_own_view {
-                    self.encoder.initial(seen, of, event.revision)?
+                let shown = EncodedObject { key: &event.key, record, revision: event.revision };
+                // Events that are rewritten for one logical cluster are not shared.
+                let frame = if is_view || self.reach_rights.is_some() {
+                    self.encoder.initial(seen, shown)?
                 } else {
-                    self.encoder.frame(&self.api.frames, seen, of, event.revision)?
+                    self.encoder.frame(&self.context.frames, seen, shown)?
                 };
                 self.metrics.sizes.observe(frame.len() as f64);
                 frames.push(frame);
@@ -262,55 +226,65 @@ impl Watch {
         }))
     }
 
-    /// Something is due: the end, a look at permissions, a bookmark.
-    async fn on_time(&mut self) -> Result<Option<(Option<Bytes>, Phase)>, Status> {
+    /// Handles a timer: the end, a permission check, a bookmark.
+    async fn on_time(&mut self) -> Result<Option<(Option<Bytes>, WatchPhase)>, Status> {
         let now = Instant::now();
-        if now >= self.pace.end {
-            return Ok(Some((None, Phase::Over)));
+        if now >= self.timers.end {
+            return Ok(Some((None, WatchPhase::Over)));
         }
-        if now >= self.pace.next_check {
-            self.pace.next_check = now + RECHECKS;
-            if !goes_on(&self.api, &self.call, &self.filter.target).await? {
-                return Ok(Some((None, Phase::Over)));
+        if now >= self.timers.next_check {
+            self.timers.next_check = now + RECHECK_INTERVAL;
+            let access = WatchAccess::new(&self.context, &self.call, &self.filter.target, self.reach_rights.as_ref());
+            if !access.is_allowed().await? {
+                return Ok(Some((None, WatchPhase::Over)));
             }
         }
-        if self.pace.bookmarks && now >= self.pace.next_bookmark {
-            self.pace.plan_bookmark(now);
+        if self.timers.bookmarks && now >= self.timers.next_bookmark {
+            self.timers.plan_bookmark(now);
             let progress = self.events.progress();
             if progress < self.after {
                 return Ok(None);
             }
             self.delivered = self.delivered.max(progress);
-            return Ok(Some((Some(self.encoder.bookmark(self.delivered, false)?), Phase::Live)));
+            return Ok(Some((Some(self.encoder.bookmark(self.delivered, false)?), WatchPhase::Live)));
         }
         Ok(None)
     }
 }
 
-/// A shared object that becomes an own one was there before.
-async fn from_shared(api: &ApiServer, call: &Call, event: Arc<Event>) -> Result<Arc<Event>, Status> {
-    if event.change == Change::Updated || !bootstrap::is_shared(&event.key) {
+/// Rewrites the creation of an own object that replaces a shared one: watchers saw the shared one before.
+async fn from_shared(reads: &ReadContext, call: &RequestContext, event: Arc<Event>) -> Result<Arc<Event>, Status> {
+    if event.change == ChangeKind::Updated || !shared_objects::is_shared(&event.key) {
         return Ok(event);
     }
-    let roles = api.rbac.roles(call.cluster.id).await?;
-    let shared = bootstrap::one(api, &call.cluster, &event.key, &roles).map(|shared| shared.record);
-    let changed = if event.change == Change::Created {
-        Event { change: Change::Updated, previous: shared, ..Event::clone(&event) }
+    let cluster = match &call.view {
+        None => Some(call.cluster.clone()),
+        Some(_) => reads.storage.directory.by_id(event.key.cluster),
+    };
+    let Some(cluster) = cluster else { return Ok(event) };
+    let shared = reads.shared.one(&cluster, &event.key).await?.map(|shared| shared.record);
+    let changed = if event.change == ChangeKind::Created {
+        Event { change: ChangeKind::Updated, previous: shared, ..Event::clone(&event) }
     } else {
-        // The shared object is shown again.
+        // The deletion of the own object shows the shared one again.
         let Some(shared) = shared else { return Ok(event) };
-        Event { change: Change::Updated, previous: Some(event.record.clone()), record: shared, ..Event::clone(&event) }
+        Event {
+            change: ChangeKind::Updated,
+            previous: Some(event.record.clone()),
+            record: shared,
+            ..Event::clone(&event)
+        }
     };
     Ok(Arc::new(changed))
 }
 
-/// What a watch waits for, such as a webhook that converts objects, for as long as it may go on; `None` at its end.
+/// Waits for a future, such as a conversion by a webhook, while the watch may continue; `None` at its end.
 ///
 /// # Errors
-/// Those of what it waits for; and whoever has lost the right to watch waits no more.
+/// Those of the future; 401, 403 or 404 when the watcher loses access.
 async fn meanwhile<T>(
-    (api, call, target): (&ApiServer, &Call, &Target),
-    pace: &mut Pace,
+    access: WatchAccess<'_>,
+    timers: &mut WatchTimers,
     stopping: &mut Pin<Box<WaitForCancellationFutureOwned>>,
     awaited: impl Future<Output = Result<T, Status>>,
 ) -> Result<Option<T>, Status> {
@@ -320,62 +294,14 @@ async fn meanwhile<T>(
             biased;
             () = stopping.as_mut() => return Ok(None),
             done = awaited.as_mut() => return done.map(Some),
-            () = tokio::time::sleep_until(pace.next_look()) => {}
+            () = tokio::time::sleep_until(timers.next_look()) => {}
         }
-        if Instant::now() >= pace.end {
+        if Instant::now() >= timers.end {
             return Ok(None);
         }
-        pace.next_check = Instant::now() + RECHECKS;
-        if !goes_on(api, call, target).await? {
+        timers.next_check = Instant::now() + RECHECK_INTERVAL;
+        if !access.is_allowed().await? {
             return Ok(None);
         }
     }
-}
-
-/// Whether a watch may go on: that of custom resources ends, as upstream, when their definition is another one. It is begun again by
-/// what holds now.
-///
-/// # Errors
-/// Whoever has lost the right to watch, whose token has ended, or whose logical cluster is gone, watches no more.
-async fn goes_on(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
-    if api.directory.by_id(call.cluster.id).is_none() {
-        return Err(Status::no_such_path());
-    }
-    let (identity, cluster) = (&call.identity, call.cluster.id);
-    identity.check_again(&api.authenticator, &*api.rbac, cluster, &call.attributes).await?;
-    match api.rbac.authorize(cluster, &identity.user, &call.attributes).await? {
-        Verdict::Allowed(_) => is_as_defined(api, call, target).await,
-        Verdict::Denied(why) => Err(call.attributes.denial(&identity.user, &why)),
-    }
-}
-
-/// Whether a resource is still defined as it was. While its definition goes, watchers are told of the end of its objects.
-async fn is_as_defined(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
-    Ok(matches!(definition(api, call, target).await?, Definition::Same))
-}
-
-/// Whether a resource is defined otherwise than it was. Where it is not defined any more, its last events tell of its end.
-async fn is_redefined(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
-    Ok(matches!(definition(api, call, target).await?, Definition::Other))
-}
-
-/// What a definition is to a watch that began under it.
-enum Definition {
-    Same,
-    Other,
-    Gone,
-}
-
-async fn definition(api: &ApiServer, call: &Call, target: &Target) -> Result<Definition, Status> {
-    let Some(began) = &target.definition else { return Ok(Definition::Same) };
-    match api.kinds.definition(began.key.cluster, &began.key.name).await? {
-        None => return Ok(Definition::Gone),
-        Some(now) if now.created != began.created => return Ok(Definition::Other),
-        Some(now) if now.is_deleting => return Ok(Definition::Same),
-        Some(_) => {}
-    }
-    let now = api.kinds.served(call.cluster.id).await?.surface.kind(&target.kind.gvk);
-    // Of definitions that say the same there is one table.
-    let is_same = |now: Served| now.kind.served && Arc::ptr_eq(&now.table, &target.table);
-    Ok(if now.is_some_and(is_same) { Definition::Same } else { Definition::Other })
 }

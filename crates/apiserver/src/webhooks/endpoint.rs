@@ -1,30 +1,28 @@
-//! Where a webhook is, as its configuration says.
+//! Endpoint of a webhook, from its `clientConfig`.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::Bytes;
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey};
+use portolan_types::LogicalClusterId;
 use serde_json::Value;
 
 use super::{
-    client::{Answered, with_timeout},
-    service::Service,
+    WebhookContext,
+    client::{WebhookAddress, WebhookRequestBody, WebhookResponse, with_timeout},
 };
-use crate::ApiServer;
 
 const HTTPS: u16 = 443;
 
-/// A `clientConfig`.
+/// Endpoint of a webhook (`clientConfig`).
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
-    place: Place,
-    /// Certificates in PEM that its own must go back to; empty for those of the system.
+pub(crate) struct WebhookEndpoint {
+    target: EndpointTarget,
+    /// Certificates in PEM that the server's must chain to; empty for the system's.
     ca_bundle: Arc<[u8]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum EndpointTarget {
     Url(String),
     /// The path begins with a slash.
     Service {
@@ -35,55 +33,59 @@ enum Place {
     },
 }
 
-impl Endpoint {
-    /// Reads it.
+impl WebhookEndpoint {
+    /// Parses a `clientConfig`.
     pub(crate) fn of(client_config: &Value) -> Self {
         let bundle = STANDARD.decode(text(client_config, "caBundle")).unwrap_or_default();
         let is_blank = bundle.iter().all(u8::is_ascii_whitespace);
-        Self { place: Place::of(client_config), ca_bundle: if is_blank { Arc::default() } else { bundle.into() } }
+        Self {
+            target: EndpointTarget::of(client_config),
+            ca_bundle: if is_blank { Arc::default() } else { bundle.into() },
+        }
     }
 
-    /// Sends a review in JSON, in parts, and gives back the answer, which is no longer than a bound of the client's.
+    /// Posts a review and parses the response, whose size is bounded; `name` is the kind of the review.
     ///
     /// # Errors
-    /// What went wrong, in the words of Go's client; nothing of what the other side said.
-    pub(crate) async fn ask(
+    /// The failure in the words of Go's client, without any text of the other side.
+    pub(crate) async fn post_and_parse(
         &self,
-        api: &ApiServer,
+        webhooks: &WebhookContext,
         cluster: LogicalClusterId,
-        timeout: Duration,
-        (question, name): (Vec<Bytes>, &str),
+        call: WebhookRequestBody,
+        name: &str,
     ) -> Result<Value, String> {
-        let answer = self.asked(api, cluster, timeout, question).await?;
-        // What was answered is not repeated: the client may be somebody who must not see it.
+        let answer = self.post(webhooks, cluster, call).await?;
+        // The response is not quoted: the client may not be allowed to see it.
         serde_json::from_slice(&answer.body).map_err(|_| format!("the response is no {name} in JSON"))
     }
 
-    /// As [`Endpoint::ask`], and gives back the answer as it came.
+    /// Posts a review as [`WebhookEndpoint::post_and_parse`] does, and returns the response unparsed.
     ///
     /// # Errors
-    /// As [`Endpoint::ask`].
-    pub(crate) async fn asked(
+    /// The errors of [`WebhookEndpoint::post_and_parse`].
+    pub(crate) async fn post(
         &self,
-        api: &ApiServer,
+        webhooks: &WebhookContext,
         cluster: LogicalClusterId,
-        timeout: Duration,
-        question: Vec<Bytes>,
-    ) -> Result<Answered, String> {
-        let way = match &self.place {
-            Place::Url(url) => (Cow::Borrowed(url), None),
-            Place::Service { namespace, name, path, port } => {
+        call: WebhookRequestBody,
+    ) -> Result<WebhookResponse, String> {
+        let (url, service) = match &self.target {
+            EndpointTarget::Url(url) => (Cow::Borrowed(url), None),
+            EndpointTarget::Service { namespace, name, path, port } => {
                 let url = format!("https://{name}.{namespace}.svc:{port}{path}");
-                let service = service(api, cluster, namespace, name)
-                    .ok_or_else(|| format!("Post {:?}: service {name:?} not found", with_timeout(&url, timeout)))?;
+                let service = webhooks.services.service(cluster, namespace, name).ok_or_else(|| {
+                    format!("Post {:?}: service {name:?} not found", with_timeout(&url, call.timeout))
+                })?;
                 (Cow::Owned(url), Some(service))
             }
         };
-        api.webhooks.post(cluster, &self.ca_bundle, (&way.0, way.1), timeout, question).await
+        let address = WebhookAddress { url: &url, service, ca_bundle: &self.ca_bundle };
+        webhooks.clients.post(cluster, address, call).await
     }
 }
 
-impl Place {
+impl EndpointTarget {
     fn of(client_config: &Value) -> Self {
         match client_config.get("service").filter(|service| !service.is_null()) {
             None => Self::Url(with_clean_path(text(client_config, "url"))),
@@ -97,14 +99,14 @@ impl Place {
     }
 }
 
-/// A URL as kube-apiserver asks for it. It has neither a query nor a fragment.
+/// Normalizes a URL as kube-apiserver does. It has neither a query nor a fragment.
 fn with_clean_path(url: &str) -> String {
     let Some(host) = url.find("://").map(|at| at + "://".len()) else { return url.to_owned() };
     let path = url[host..].find('/').map_or(url.len(), |at| host + at);
     format!("{}{}", &url[..path], cleaned(&url[path..]))
 }
 
-/// As Go's `path.Join("/", path)`: webhooks that were written for kube-apiserver may be configured with any of what it makes alike.
+/// Cleans a path like Go's `path.Join("/", path)`, so that configurations written for kube-apiserver mean the same.
 fn cleaned(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -119,13 +121,6 @@ fn cleaned(path: &str) -> String {
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// `None` of what cannot be there.
-fn service(api: &ApiServer, cluster: LogicalClusterId, namespace: &str, name: &str) -> Option<Service> {
-    let key =
-        ObjectKey::namespaced(cluster, GroupResource::new("", "services"), namespace.parse().ok()?, name.parse().ok()?);
-    Some(Service::new(api, api.directory.by_id(cluster)?, key))
 }
 
 #[cfg(test)]

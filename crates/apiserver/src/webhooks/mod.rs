@@ -1,11 +1,22 @@
-//! Webhooks, whatever they are asked about: where they are, and how they are called. No two logical clusters share connections.
+//! Calls of webhooks, for admission and conversion alike: endpoints and clients. Logical clusters share no connections.
 
 mod client;
+mod configured;
 mod endpoint;
-mod names;
+mod resolver;
 mod service;
 mod trust;
 
 pub use client::WebhookAddresses;
-pub(crate) use client::{Answered, Clients};
-pub(crate) use endpoint::Endpoint;
+pub(crate) use client::{WebhookClients, WebhookRequestBody, WebhookResponse};
+pub(crate) use configured::{ConfiguredWebhook, WebhookCallError, WebhookConfigError};
+pub(crate) use endpoint::WebhookEndpoint;
+pub(crate) use service::ServiceNetwork;
+pub(crate) use trust::config as trust_of_bundle;
+
+/// Context of calls to webhooks.
+pub(crate) struct WebhookContext {
+    pub(crate) clients: WebhookClients,
+    /// Network of the webhooks that a Service names.
+    pub(crate) services: ServiceNetwork,
+}

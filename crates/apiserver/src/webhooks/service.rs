@@ -1,46 +1,56 @@
-//! Webhooks behind a Service. Its pods run on physical clusters, and a connection goes to one of them that is ready, into its own
-//! network: no address is dialed that a tenant could choose (`docs/decisions/0004-services-of-webhooks.md`).
+//! Webhooks behind a Service. Its pods run on physical clusters, and a connection goes to a ready one inside its own
+//! network, so no address that a tenant chose is dialed (`docs/decisions/0004-services-of-webhooks.md`).
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_machinery::lifecycle::eviction::is_ready;
-use portolan_store::{DynStore, RangeRequest, RangeScope, StoreError};
-use portolan_types::{GroupResource, LabelSelector, ObjectKey, Seams, object};
+use portolan_store::{RangeRequest, RangeScope, StoreError};
+use portolan_strategy::lifecycle::eviction::is_ready;
+use portolan_types::{GroupResource, LabelSelector, LogicalClusterId, ObjectKey, object};
 use serde_json::Value;
 use tokio::io::DuplexStream;
 
 use crate::{
-    ApiServer,
     directory::LogicalCluster,
     errors::status_for,
     hooks::{PodPort, PodStreams},
+    storage::StorageContext,
 };
 
-/// Pods of a Service that are looked at, and bytes of them, until so many ready ones are found.
-const MOST: usize = 1000;
-const MOST_BYTES: usize = 16 << 20;
-const ENOUGH: usize = 16;
-/// Pods that are tried, one after the other.
-const TRIES: usize = 3;
-/// How long each has but the last: whoever asks waits 10 s unless told otherwise.
-const TRY: Duration = Duration::from_secs(3);
+/// Limits of a search for ready pods: pods read, their bytes, and ready pods that suffice.
+const MAX_PODS: usize = 1000;
+const MAX_POD_BYTES: usize = 16 << 20;
+const READY_PODS: usize = 16;
+/// Limit of pods that are tried in turn.
+const MAX_TRIES: usize = 3;
+/// Time limit for each try but the last; callers wait 10 s by default.
+const TRY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A Service, and the way to its pods.
+/// Means to reach the pods of Services.
 #[derive(Clone)]
-pub(super) struct Service {
-    store: DynStore,
-    streams: Arc<dyn PodStreams>,
-    seams: Seams,
+pub(crate) struct ServiceNetwork {
+    pub(crate) storage: Arc<StorageContext>,
+    pub(crate) streams: Arc<dyn PodStreams>,
+}
+
+impl ServiceNetwork {
+    /// Returns a Service of a logical cluster; `None` for an invalid name.
+    pub(super) fn service(&self, cluster: LogicalClusterId, namespace: &str, name: &str) -> Option<WebhookService> {
+        let (namespace, name) = (namespace.parse().ok()?, name.parse().ok()?);
+        let key = ObjectKey::namespaced(cluster, GroupResource::new("", "services"), namespace, name);
+        let cluster = self.storage.directory.by_id(cluster)?;
+        Some(WebhookService { network: self.clone(), cluster, key })
+    }
+}
+
+/// Service, and the means to reach its pods.
+#[derive(Clone)]
+pub(super) struct WebhookService {
+    network: ServiceNetwork,
     cluster: Arc<LogicalCluster>,
     key: ObjectKey,
 }
 
-impl Service {
-    pub(super) fn new(api: &ApiServer, cluster: Arc<LogicalCluster>, key: ObjectKey) -> Self {
-        let streams = api.config.hooks.streams.clone();
-        Self { store: api.store.clone(), streams, seams: api.seams.clone(), cluster, key }
-    }
-
+impl WebhookService {
     pub(super) fn key(&self) -> &ObjectKey {
         &self.key
     }
@@ -48,13 +58,13 @@ impl Service {
     /// Connects to a pod behind a port of the Service.
     ///
     /// # Errors
-    /// Why not, in the words of upstream's service resolver. Who writes what the webhook is asked about reads them, and need not
-    /// know where pods run: more is in the log.
+    /// The reason in the words of kube-apiserver's service resolver. Clients of the webhook's resources read it and
+    /// need not know where pods run; the log has the details.
     pub(super) async fn connect(&self, port: u16) -> Result<DuplexStream, String> {
         let name = self.key.name.as_str();
-        let found =
-            self.store.get(&self.key).await.map_err(told)?.ok_or_else(|| format!("service {name:?} not found"))?;
-        let service = found.to_value().map_err(told)?;
+        let found = self.network.storage.store.get(&self.key).await.map_err(error_text)?;
+        let found = found.ok_or_else(|| format!("service {name:?} not found"))?;
+        let service = found.to_value().map_err(error_text)?;
         let target =
             target_of(&service, port).ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
         let pods = self.ready(&service, &target).await?;
@@ -63,7 +73,7 @@ impl Service {
             let tried = self.try_pod(key, *port);
             let is_last = at + 1 == pods.len();
             let connected =
-                if is_last { tried.await } else { tokio::time::timeout(TRY, tried).await.unwrap_or_default() };
+                if is_last { tried.await } else { tokio::time::timeout(TRY_TIMEOUT, tried).await.unwrap_or_default() };
             match connected {
                 Some(stream) => return Ok(stream),
                 None => why = format!("pod {} of service {name:?} cannot be reached", key.name),
@@ -73,18 +83,20 @@ impl Service {
     }
 
     async fn try_pod(&self, key: &ObjectKey, port: u16) -> Option<DuplexStream> {
-        let pod = self.store.get(key).await.ok()??.to_value().ok()?;
-        let connected = self.streams.connect(PodPort { cluster: self.cluster.clone(), pod, port }).await;
-        connected.inspect_err(|why| tracing::debug!(pod = %key.name, why = why.message(), "a webhook's pod")).ok()
+        let pod = self.network.storage.store.get(key).await.ok()??.to_value().ok()?;
+        let connected = self.network.streams.connect(PodPort { cluster: self.cluster.clone(), pod, port }).await;
+        connected
+            .inspect_err(|why| tracing::debug!(pod = %key.name, why = why.message(), "webhook pod unreachable"))
+            .ok()
     }
 
-    /// Some of the pods that take requests, in an order by chance, each with the port that is meant.
-    async fn ready(&self, service: &Value, target: &Target<'_>) -> Result<Vec<(ObjectKey, u16)>, String> {
+    /// Returns some ready pods in random order, each with its target port.
+    async fn ready(&self, service: &Value, target: &ServicePort<'_>) -> Result<Vec<(ObjectKey, u16)>, String> {
         let mut request = self.pods(service)?;
         let takes_all = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
         let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
         loop {
-            let page = self.store.range(request.clone()).await.map_err(told)?;
+            let page = self.network.storage.store.range(request.clone()).await.map_err(error_text)?;
             for stored in &page.objects {
                 (seen, bytes) = (seen + 1, bytes + stored.record.body().len());
                 let Ok(pod) = stored.to_value() else { continue };
@@ -93,7 +105,7 @@ impl Service {
                 let is_asked = !has_ended && (takes_all || (is_ready(&pod) && !object::is_deleting(&pod)));
                 found.extend(target.in_pod(&pod).filter(|_| is_asked).map(|port| (stored.key.clone(), port)));
             }
-            let is_enough = found.len() >= ENOUGH || seen >= MOST || bytes >= MOST_BYTES;
+            let is_enough = found.len() >= READY_PODS || seen >= MAX_PODS || bytes >= MAX_POD_BYTES;
             match request.next(&page).filter(|_| !is_enough) {
                 Some(next) => request = next,
                 None => break,
@@ -103,11 +115,11 @@ impl Service {
             let first = self.below(found.len());
             found.rotate_left(first);
         }
-        found.truncate(TRIES);
+        found.truncate(MAX_TRIES);
         Ok(found)
     }
 
-    /// Reads the pods that the Service selects, a slice at a time.
+    /// Builds the request that reads the selected pods slice by slice.
     fn pods(&self, service: &Value) -> Result<RangeRequest, String> {
         let unreachable = |why: &str| {
             let name = self.key.name.as_str();
@@ -126,28 +138,28 @@ impl Service {
         let labels = LabelSelector::parse(&wanted.join(",")).map_err(|e| e.to_string())?;
         let namespace = self.key.namespace().ok_or_else(|| unreachable("is in no namespace"))?.clone();
         let scope = RangeScope::Namespace(self.key.cluster, GroupResource::new("", "pods"), namespace);
-        Ok(RangeRequest { labels, ..RangeRequest::slices(scope).past_damage() })
+        Ok(RangeRequest { labels, ..RangeRequest::slices(scope).skip_damaged() })
     }
 
-    /// Some number below `bound`.
+    /// Returns a random number below `bound`.
     fn below(&self, bound: usize) -> usize {
         let mut bytes = [0; 8];
-        self.seams.entropy.fill(&mut bytes);
+        self.network.storage.seams.entropy.fill(&mut bytes);
         (u64::from_le_bytes(bytes) % bound as u64) as usize
     }
 }
 
-fn told(error: StoreError) -> String {
+fn error_text(error: StoreError) -> String {
     status_for(&error).message().to_owned()
 }
 
-/// The port of a pod that a port of a Service stands for.
-enum Target<'a> {
+/// Target port of a Service port.
+enum ServicePort<'a> {
     Number(u16),
     Name(&'a str),
 }
 
-impl Target<'_> {
+impl ServicePort<'_> {
     fn in_pod(&self, pod: &Value) -> Option<u16> {
         match self {
             Self::Number(port) => Some(*port),
@@ -161,12 +173,12 @@ impl Target<'_> {
     }
 }
 
-fn target_of(service: &Value, port: u16) -> Option<Target<'_>> {
+fn target_of(service: &Value, port: u16) -> Option<ServicePort<'_>> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array)?;
     let found = ports.iter().find(|found| number(&found["port"]) == Some(port) && found["protocol"] != "UDP")?;
     match &found["targetPort"] {
-        Value::String(name) => Some(Target::Name(name)),
-        target => Some(Target::Number(number(target).filter(|target| *target > 0).unwrap_or(port))),
+        Value::String(name) => Some(ServicePort::Name(name)),
+        target => Some(ServicePort::Number(number(target).filter(|target| *target > 0).unwrap_or(port))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who may do what, and where.
+//! Access: RBAC, tokens and impersonation.
 
 use crate::common::{Client, Hands, MAPS, Plane, config_map, user};
 use bytes::Bytes;
@@ -367,7 +367,7 @@ async fn a_service_accounts_token_is_good_at_home_only() {
             Request::get(path).header("authorization", format!("Bearer {token}")).body(Full::new(Bytes::new()));
         let api = plane.api.clone();
         let request = request.unwrap();
-        async move { portolan_apiserver::serve::answer_connection(api, None, request).await.status().as_u16() }
+        async move { portolan_apiserver::http::answer_connection(api, None, request).await.status().as_u16() }
     };
     assert_eq!(ask("/clusters/root:a/api", &token).await, 200);
     assert_eq!(ask("/api", &token).await, 200, "without a logical cluster in the path it is the token's");
@@ -493,7 +493,7 @@ async fn a_token_request_is_validated_as_it_will_be_answered() {
     let path = format!("{accounts}/bot/token");
     let refused = admin.post(&path, json!({"spec": {"expirationSeconds": 601}})).await.expect(422).message();
     assert!(refused.ends_with("denied request: bot default true true 1"), "{refused}");
-    // What is not valid is told before anybody is asked.
+    // Validation precedes every lookup.
     let refused = admin.post(&path, json!({"spec": {"expirationSeconds": 10}})).await.expect(422).message();
     assert!(refused.contains("may not specify a duration less than 10 minutes"), "{refused}");
     admin.post(&path, json!({"spec": {}})).await.expect(201);
@@ -665,7 +665,7 @@ async fn forged_identity_headers_are_nobodys() {
     for name in ["x-remote-user", "X_Remote_User", "x-remote-group"] {
         let request =
             Request::get("/clusters/root/api").header(name, "system:masters").body(Full::new(Bytes::new())).unwrap();
-        let answer = portolan_apiserver::serve::answer_connection(plane.api.clone(), None, request).await;
+        let answer = portolan_apiserver::http::answer_connection(plane.api.clone(), None, request).await;
         assert_eq!(answer.status().as_u16(), 403, "{name}");
     }
 }
@@ -711,7 +711,7 @@ async fn a_token_is_good_as_long_as_its_secret_holds_it() {
     let ask = async |path: &str, token: &str| {
         let request =
             Request::get(path).header("authorization", format!("Bearer {token}")).body(Full::new(Bytes::new()));
-        let answer = portolan_apiserver::serve::answer_connection(plane.api.clone(), None, request.unwrap()).await;
+        let answer = portolan_apiserver::http::answer_connection(plane.api.clone(), None, request.unwrap()).await;
         answer.status().as_u16()
     };
     assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "no Secret holds it");
@@ -732,7 +732,7 @@ async fn a_token_is_good_as_long_as_its_secret_holds_it() {
     let warned = async |token: &str| {
         let request = Request::get("/clusters/root:a/api").header("authorization", format!("Bearer {token}"));
         let request = request.body(Full::new(Bytes::new())).unwrap();
-        let answer = portolan_apiserver::serve::answer_connection(plane.api.clone(), None, request).await;
+        let answer = portolan_apiserver::http::answer_connection(plane.api.clone(), None, request).await;
         answer.headers().get("warning").map(|text| text.to_str().unwrap().to_owned())
     };
     assert_eq!(warned(&token).await, None);

@@ -1,4 +1,4 @@
-//! What Kubernetes' own steps of admission do to requests.
+//! Kubernetes' built-in admission plugins.
 
 use crate::{
     common::{MAPS, Plane, config_map},

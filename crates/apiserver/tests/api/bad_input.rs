@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use portolan_apiserver::serve::answer_connection;
+use portolan_apiserver::http::answer_connection;
 use serde_json::{Value, json};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -53,7 +53,7 @@ impl Row {
     }
 }
 
-/// A server, asked over connections: by the administrator's certificate, or by nobody's.
+/// A server, asked over connections: by the administrator's certificate, or without one.
 struct Front {
     plane: Plane,
 }
@@ -407,9 +407,10 @@ async fn paths_and_parameters_that_mean_nothing() {
         get("encoded dots", "/clusters/%2e%2e/api/v1/pods", 400, "BadRequest"),
         get("twice encoded dots", "/clusters/%252e%252e/api/v1/pods", 400, "BadRequest"),
         get("an encoded slash", "/clusters/root%2fapi/v1", 400, "BadRequest"),
-        get("upper case", "/clusters/Root/api", 400, "BadRequest"),
+        get("upper case", "/clusters/Root/api/v1/pods", 404, "NotFound").says("workspace \"Root\" not found"),
         get("an empty segment", "/clusters//api/v1/pods", 400, "BadRequest"),
-        get("an empty part of a path", "/clusters/root::a/api", 400, "BadRequest"),
+        get("an empty part of a path", "/clusters/root::a/api/v1/pods", 404, "NotFound")
+            .says("workspace \"root::a\" not found"),
         get("a zero byte", "/clusters/root%00/api", 400, "BadRequest"),
         get("all logical clusters", "/clusters/*/api/v1/pods", 403, "Forbidden"),
         row("a write to all logical clusters", "POST", "/clusters/*/api/v1/pods", 405, "MethodNotAllowed"),

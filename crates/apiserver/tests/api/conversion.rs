@@ -304,7 +304,7 @@ async fn webhooks_are_given_objects_with_the_defaults_of_their_version() {
     assert_eq!(read["spec"], json!({"line": "-"}), "the webhook decides on all of it");
 }
 
-/// What webhooks do that fail, by path.
+/// Replies of failing webhooks, by path.
 fn failing(path: &str, request: &Value) -> Reply {
     let to = request["desiredAPIVersion"].as_str().unwrap();
     let answer = |change: &dyn Fn(&mut Value)| {
@@ -329,7 +329,7 @@ fn failing(path: &str, request: &Value) -> Reply {
     }
 }
 
-/// With this webhook reads and writes in another version than the stored one fail, and nothing else does.
+/// Checks that reads and writes in another version than the stored one fail with this webhook, and nothing else does.
 async fn fails(admin: &Client, client: Value, says: &str) {
     let conversion = json!({"spec": {"conversion": {"webhook": {"clientConfig": client}}}});
     admin.merge(&format!("{CRDS}/widgets.example.dev"), conversion).await.expect(200);
@@ -418,7 +418,7 @@ async fn a_webhook_that_does_not_end_runs_out_of_time() {
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// What asks about widgets as v1beta1, for all versions of them.
+/// Returns a webhook configuration for widgets of v1beta1 that matches all versions.
 fn old_widgets(rules: &str) -> Value {
     json!({"matchPolicy": "Equivalent", rules: [{"apiGroups": ["example.dev"], "apiVersions": ["v1beta1"],
         "resources": ["widgets"], "operations": ["CREATE"]}]})
@@ -489,7 +489,7 @@ async fn what_cannot_be_converted_for_a_webhook_is_refused_as_upstream_does() {
     assert_eq!(server.count("/never"), 0);
 }
 
-/// A watch of an event that a webhook converts which never answers, by somebody who may watch.
+/// Returns a watch that waits for a conversion webhook that never answers.
 async fn stuck(plane: &Plane, server: &WebhookServer, query: &str) -> Watch {
     let admin = plane.admin();
     define(&admin, definition(server.client("/silence"))).await;
@@ -554,7 +554,7 @@ async fn a_watch_ends_when_the_definition_changes() {
     assert_eq!(watch.seen().await, ("DELETED".into(), "a".into()), "the end of its objects is told");
 }
 
-/// A server that waits for webhooks that convert longer than any watch lasts.
+/// Returns a server whose conversion timeout is longer than any watch.
 async fn patient() -> Plane {
     Plane::with(|config| {
         config.webhooks = WebhookAddresses { allow_local: true };

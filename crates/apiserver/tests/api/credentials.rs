@@ -4,7 +4,7 @@ use crate::common::{Client, Hands, MAPS, Plane, Watch};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use portolan_apiserver::serve::answer_connection;
+use portolan_apiserver::http::answer_connection;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;

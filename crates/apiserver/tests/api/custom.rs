@@ -1,4 +1,4 @@
-//! Custom resources, defined by clients who also say that they are established: the loop that does it is not here.
+//! Custom resources. The tests also set the conditions of definitions, because no controller runs here.
 
 use crate::common::{Client, Hands, Plane};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn shadow(group: &str, plural: &str, kind: &str) -> Value {
 async fn definitions_of_built_in_resources_are_refused() {
     let plane = Plane::new().await;
     let admin = plane.admin();
-    let all = portolan_machinery::kinds::KindTable::builtin().kinds();
+    let all = portolan_kinds::KindTable::builtin().kinds();
     for kind in all.filter(|kind| kind.gvk.group.contains('.')) {
         let (group, plural) = (&*kind.gvk.group, &*kind.resource);
         let refused = admin.post(CRDS, shadow(group, plural, &kind.gvk.kind)).await.expect(422);

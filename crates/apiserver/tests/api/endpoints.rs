@@ -1,4 +1,4 @@
-//! What clients learn about the server.
+//! Discovery, OpenAPI, health and version.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,6 @@ use crate::{
     common::{Answer, Faulty, MAPS, Plane, config_map},
     custom::{WIDGETS, define, widgets},
 };
-use jiff::Timestamp;
 use portolan_types::Seams;
 use serde_json::json;
 
@@ -118,7 +117,7 @@ async fn what_checks_of_health_came_to_is_counted_apart() {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
     let started = text.lines().find_map(|line| line.strip_prefix("process_start_time_seconds ")).unwrap();
-    let age = Timestamp::now().as_second() as f64 - started.parse::<f64>().unwrap();
+    let age = Seams::system().clock.now().as_second() as f64 - started.parse::<f64>().unwrap();
     assert!((-2.0..86_400.0).contains(&age), "{started}");
     assert!(admin.get("/").await.expect(200).json()["paths"].to_string().contains("\"/metrics/slis\""));
     assert!(!admin.get("/metrics").await.expect(200).text().contains("kubernetes_healthcheck"));
@@ -286,7 +285,7 @@ async fn pods_out_of_reach_say_so() {
     let answer = admin.get("/api/v1/namespaces/default/pods/p/log").await.expect(405);
     assert!(answer.message().contains("is not supported by this version"));
     admin.get("/api/v1/namespaces/default/pods/nope/log").await.expect(404);
-    admin.get("/api/v1/namespaces/default/pods/p/proxy/x").await.expect(403);
+    admin.get("/api/v1/namespaces/default/pods/p/proxy/x").await.expect(503);
     let evict = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
     let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {}}});
     admin.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget).await.expect(201);
@@ -459,7 +458,7 @@ async fn what_an_old_path_contradicts_is_told_to_those_who_may_watch() {
     assert_eq!(refused.message(), "fieldSelector metadata.name doesn't match requested name");
 }
 
-/// Whether it is what Go's `http.NotFound` writes.
+/// Returns true for the page of Go's `http.NotFound`.
 fn is_page(answer: &Answer) -> bool {
     let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
     answer.text() == "404 page not found\n"

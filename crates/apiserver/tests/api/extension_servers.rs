@@ -1,4 +1,4 @@
-//! Objects that extension API servers look for when they start.
+//! Objects that extension API servers read when they start.
 
 use serde_json::{Value, json};
 

@@ -1,23 +1,23 @@
-//! What the binary plugs in.
+//! Hooks of the embedding program.
 
 use std::sync::Arc;
 
 use crate::common::{MAPS, Plane, config_map};
 use portolan_apiserver::{
-    LogicalCluster, User,
-    admission::{Admission, Request},
-    hooks::{PodStream, PodStreamRequest, PodStreams, ReadyCheck, Reviews, WriteAdvisor},
+    LogicalCluster,
+    admission::{AdmissionPlugin, AdmissionRequest},
+    hooks::{PodStream, PodStreamRequest, PodStreams, ReadyCheck, ReviewCaller, ReviewHandler, WriteAdvisor},
 };
-use portolan_machinery::kinds::Kind;
+use portolan_kinds::Kind;
 use portolan_types::{BoxFuture, Status, object};
 use serde_json::{Value, json};
 
 struct Plugged;
 
-impl Admission for Plugged {
+impl AdmissionPlugin for Plugged {
     fn mutate<'a>(
         &'a self,
-        request: &'a Request<'a>,
+        request: &'a AdmissionRequest<'a>,
         new: &'a mut Value,
         _old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
@@ -40,13 +40,13 @@ impl WriteAdvisor for Plugged {
     }
 }
 
-impl Reviews for Plugged {
+impl ReviewHandler for Plugged {
     fn review<'a>(
         &'a self,
         _cluster: &'a LogicalCluster,
         kind: &'a Kind,
         mut asked: Value,
-        _user: &'a User,
+        _caller: ReviewCaller<'a>,
     ) -> Option<BoxFuture<'a, Result<Value, Status>>> {
         asked["status"] = json!({"clusters": []});
         (*kind.resource == *"placementexplanations").then(|| Box::pin(async move { Ok(asked) }) as _)

@@ -53,6 +53,9 @@ async fn a_workspace_stores_no_more_objects_than_it_may() {
     let name = refused["details"]["name"].as_str().unwrap();
     assert_eq!(refused["message"], format!("configmaps {name:?} is forbidden: {why}"));
     assert_eq!(refused["reason"], "Forbidden");
+    let dry = shop.post(&format!("{MAPS}?dryRun=All"), config_map("dry", json!({}))).await.expect(403).json();
+    assert_eq!(dry["message"], format!("configmaps \"dry\" is forbidden: {why}"));
+    shop.merge(&format!("{MAPS}/m0?dryRun=All"), json!({"data": {"k": "changed"}})).await.expect(200);
     shop.merge(&format!("{MAPS}/m0"), json!({"data": {"k": "changed"}})).await.expect(200);
     admin.at("root:other").post(MAPS, config_map("a", json!({}))).await.expect(201);
     admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
@@ -98,6 +101,7 @@ async fn the_bytes_of_a_workspace_are_limited_too_and_the_server_has_limits_of_i
         let why = inside.post(MAPS, large("more")).await.expect(403).message();
         assert!(why.contains("core.kcp.io/max-total-bytes") && why.contains(&format!("{path:?}")), "{why}");
         let grown = json!({"data": {"more": "x".repeat(50_000)}});
+        inside.merge(&format!("{MAPS}/large0?dryRun=All"), grown.clone()).await.expect(403);
         inside.merge(&format!("{MAPS}/large0"), grown).await.expect(403);
     }
     let (_, refused) = fill(&admin.at("root:shop")).await;
@@ -135,7 +139,7 @@ async fn a_tenant_cannot_lift_what_limits_it() {
         let refused = admin.merge(&path, json!({"metadata": {"annotations": {key: text}}})).await.expect(422).json();
         assert_eq!(refused["details"]["causes"][0]["field"], format!("metadata.annotations[{key}]"));
     }
-    // Whoever makes a workspace may do everything in it, and nothing about it.
+    // The creator of a workspace may do everything in it, and nothing about it.
     ann.post(WORKSPACES, workspace("own", json!({}))).await.expect(201);
     make(&ann.at("root:own"), "child", json!({MAX_OBJECTS: "50"})).await;
 }

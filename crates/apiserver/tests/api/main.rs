@@ -5,6 +5,7 @@
 
 mod access;
 mod admission;
+mod audit;
 mod bad_input;
 mod common;
 mod conversion;
@@ -12,11 +13,13 @@ mod credentials;
 mod custom;
 mod damage;
 mod discovery;
+mod encryption;
 mod endpoints;
 mod extension_servers;
 mod fairness;
 mod forms;
 mod hooks;
+mod identities;
 mod limits;
 mod mutating;
 mod nowhere;
@@ -33,4 +36,5 @@ mod slices;
 mod watch_semantics;
 mod webhooks;
 mod wire;
+mod workspaces;
 mod writes;

@@ -13,9 +13,10 @@ fn rules(resource: &str) -> Value {
 
 /// A mutation by an object that is laid over, or by a patch.
 fn mutation(expression: &str) -> Value {
-    match expression.starts_with('[') {
-        true => json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}),
-        false => json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}),
+    if expression.starts_with('[') {
+        json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+    } else {
+        json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
     }
 }
 

@@ -28,7 +28,7 @@ async fn a_workspace_that_does_not_exist_is_named_to_those_who_may_look_for_it()
     let admin = plane.admin();
     allow(&admin, "ann").await;
     for client in [admin, plane.as_user("ann")] {
-        for name in ["root:nope", "root:nope:below"] {
+        for name in ["root:nope", "root:nope:below", "root:Nope", "root:nope:Below"] {
             let told = json!(["NotFound", format!("workspace {name:?} not found"), "workspaces", name]);
             let nowhere = client.at(name);
             for path in [PODS, "/api/v1/nodes/a", "/openid/v1/jwks", "/nothing"] {
@@ -39,6 +39,11 @@ async fn a_workspace_that_does_not_exist_is_named_to_those_who_may_look_for_it()
                 assert_eq!(shown(&nowhere.post(path, json!({})).await), (404, told.clone()), "{path}");
             }
         }
+    }
+    for invalid in ["Root:Shop", "a;b", "root."] {
+        let told = json!(["NotFound", format!("workspace {invalid:?} not found"), "workspaces", invalid]);
+        assert_eq!(shown(&plane.admin().at(invalid).get(PODS).await), (404, told));
+        assert_eq!(plane.as_user("ann").at(invalid).get(PODS).await.code, 403, "nobody looks for it anywhere");
     }
     let unknown = plane.admin().at("1a2b3c4d5e6f7").get(PODS).await;
     assert_eq!(unknown.code, 404, "{}", unknown.text());
@@ -55,7 +60,9 @@ async fn discovery_of_a_workspace_that_does_not_exist_shows_the_built_in_kinds()
         assert_eq!(nowhere.bytes, root.bytes, "{path}");
     }
     for path in ["/api/v1", "/apis/apps", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v2"] {
-        admin.at("root:nope").get(path).await.expect(200);
+        for name in ["root:nope", "root:Nope", "Root:Shop"] {
+            admin.at(name).get(path).await.expect(200);
+        }
     }
 }
 
@@ -73,8 +80,10 @@ async fn strangers_learn_nothing_of_a_workspace_that_does_not_exist() {
                 "root" => ("root:there", "root:nope"),
                 _ => ("root:there", "root:there:nope"),
             };
-            let (there, nowhere) = (user.at(there).get(path).await, user.at(nowhere).get(path).await);
-            assert_eq!((there.code, &there.bytes), (403, &nowhere.bytes), "{path}");
+            for nowhere in [nowhere.to_owned(), nowhere.replace("nope", "Nope")] {
+                let (there, nowhere) = (user.at(there).get(path).await, user.at(&nowhere).get(path).await);
+                assert_eq!((there.code, &there.bytes), (403, &nowhere.bytes), "{path}");
+            }
         }
     }
 }

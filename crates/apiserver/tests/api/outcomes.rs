@@ -1,4 +1,4 @@
-//! What a patch makes of an object besides what it says: its version, kind, name, and what else upstream looks at first.
+//! Patches that change the version, kind or name of an object, and other checks that precede a patch.
 
 use serde_json::{Value, json};
 

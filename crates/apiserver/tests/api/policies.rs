@@ -195,7 +195,7 @@ async fn a_policy_warns_where_its_binding_wants_no_more() {
     let warning =
         r#"299 - "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': failed expression: false""#;
     assert_eq!(made.headers["warning"], warning);
-    // Upstream takes what does not hold for an error, too.
+    // kube-apiserver counts a violation as an error too.
     let text = admin.get("/metrics").await.expect(200).text();
     for action in ["audit", "warn"] {
         let labels =
@@ -424,7 +424,7 @@ async fn limits_and_classes_have_a_bound_in_number_and_in_bytes() {
     admin.post(classes, class("b", 10_000)).await.expect(201);
 }
 
-/// How many of twenty writes that race each other are taken. The others are refused.
+/// Returns how many of twenty concurrent writes succeed; the others are refused.
 async fn taken(admin: &Client, path: &str, object: impl Fn(usize) -> Value) -> usize {
     let create = |n| {
         let (admin, path, object) = (admin.clone(), path.to_owned(), object(n));

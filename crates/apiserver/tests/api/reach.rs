@@ -56,7 +56,10 @@ async fn descendants_see_what_they_inherit_and_not_how_to_connect() {
     }
     let shown = b.get(&format!("{CLUSTERS}/east")).await.expect(200).json();
     assert_eq!(shown["spec"]["connection"], Value::Null);
-    assert_eq!(shown["metadata"]["annotations"], json!({"portolan.dev/workspace": "root"}));
+    assert_eq!(
+        shown["metadata"]["annotations"],
+        json!({"portolan.dev/workspace": "root", "portolan.dev/mode": "simulated"})
+    );
     assert_eq!(shown["status"]["allocatable"]["cpu"], "7");
     assert!(!shown.to_string().contains("10.0.0.1"));
     assert!(a.get(&format!("{CLUSTERS}/south")).await.expect(200).json()["spec"]["connection"].is_object());
@@ -200,4 +203,76 @@ async fn watches_follow_physical_clusters_within_reach() {
     register(&admin.at("root:a"), "south").await;
     assert_eq!(nodes.seen().await, ("ADDED".into(), "south".into()));
     assert_eq!(clusters.seen().await, ("ADDED".into(), "south".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_with_expired_when_other_physical_clusters_are_in_reach() {
+    let plane = plane().await;
+    let admin = plane.admin();
+    register(&admin, "east").await;
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/portolan:physicalcluster-users";
+    let group =
+        |name: &str| json!({"subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name}]});
+    for (subject, before, ends, after) in [
+        ("system:clusters:root:a", vec!["east"], false, vec!["east"]),
+        ("system:clusters:root:other", vec!["east"], true, vec![]),
+        ("system:clusters", vec![], true, vec!["east"]),
+    ] {
+        for path in [NODES, CLUSTERS] {
+            assert_eq!(names(&admin.at("root:a"), path).await, before, "{subject}: {path}");
+        }
+        let mut watches = Vec::new();
+        for path in [NODES, CLUSTERS] {
+            let watch = format!("{path}?watch=true&resourceVersion={}&timeoutSeconds=60", plane.store.current());
+            watches.push(admin.at("root:a").watch(&watch, &[]).await);
+        }
+        admin.merge(binding, group(subject)).await.expect(200);
+        tokio::time::advance(std::time::Duration::from_secs(11)).await;
+        for watch in &mut watches {
+            let event = watch.next().await;
+            assert_eq!(
+                event.as_ref().is_some_and(|event| event["object"]["code"] == 410),
+                ends,
+                "{subject}: {event:?}"
+            );
+        }
+        for path in [NODES, CLUSTERS] {
+            assert_eq!(names(&admin.at("root:a"), path).await, after, "{subject}: {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_watch_ends_with_expired_when_rights_have_changed_meanwhile() {
+    let plane = plane().await;
+    let admin = plane.admin();
+    register(&admin, "east").await;
+    let grant = async |subject: &str| {
+        let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/portolan:physicalcluster-users";
+        let group = json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": subject});
+        admin.merge(binding, json!({"subjects": [group]})).await.expect(200);
+        plane.store.current()
+    };
+    let everybody = grant("system:clusters").await;
+    let itself = grant("system:clusters:root:a").await;
+    let another = grant("system:clusters:root:other").await;
+    let cordon = json!({"spec": {"unschedulable": true}});
+    for (case, now, resumed, expected) in [
+        ("the right is gone", "system:clusters:root:other", everybody, "ERROR"),
+        ("the right is new", "system:clusters", another, "ERROR"),
+        ("the right is the same", "system:clusters:root:a", everybody, "MODIFIED"),
+        ("another had it meanwhile", "system:clusters:root:a", itself, "MODIFIED"),
+    ] {
+        grant(now).await;
+        let uncordon = json!({"spec": {"unschedulable": false}});
+        for change in [&cordon, &uncordon] {
+            admin.merge(&format!("{CLUSTERS}/east"), change.clone()).await.expect(200);
+        }
+        for path in [NODES, CLUSTERS] {
+            let watch = format!("{path}?watch=true&resourceVersion={resumed}");
+            let event = admin.at("root:a").watch(&watch, &[]).await.next().await.unwrap();
+            assert_eq!(event["type"], expected, "{case}: {path}: {event}");
+            assert_eq!(event["object"]["code"] == 410, expected == "ERROR", "{case}: {path}: {event}");
+        }
+    }
 }

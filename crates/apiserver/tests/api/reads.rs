@@ -202,15 +202,15 @@ async fn tables_and_metadata_are_forms_of_all_answers() {
     );
     let packed = [("accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")];
     let packed = admin.send("GET", MAPS, &packed, "").await.expect(200);
-    let table = portolan_machinery::kinds::KindTable::builtin();
-    let list = portolan_machinery::protobuf::decode(&packed.bytes, table).unwrap();
+    let table = portolan_kinds::KindTable::builtin();
+    let list = portolan_codec::protobuf::decode(&packed.bytes, table).unwrap();
     assert_eq!(
         (&list["kind"], &list["items"][1]["metadata"]["name"]),
         (&json!("PartialObjectMetadataList"), &json!("b"))
     );
     assert_eq!(&list["items"][0]["metadata"]["managedFields"], managed);
     let packed = admin.send("GET", MAPS, &[("accept", "application/vnd.kubernetes.protobuf")], "").await.expect(200);
-    let list = portolan_machinery::protobuf::decode(&packed.bytes, table).unwrap();
+    let list = portolan_codec::protobuf::decode(&packed.bytes, table).unwrap();
     assert_eq!(list["items"][0], plain["items"][0]);
     let failure = admin.send("GET", &format!("{MAPS}/none"), &[("accept", "application/yaml")], "").await.expect(404);
     assert_eq!(failure.headers["content-type"], "application/yaml");

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use futures::future::join_all;
 use portolan_apiserver::{
     ApiServerConfig,
-    admission::{Admission, Request},
+    admission::{AdmissionPlugin, AdmissionRequest},
 };
 use portolan_store::{Expect, Transaction};
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams, Status, object};
@@ -17,11 +17,11 @@ use crate::{
     custom::{CRDS, WIDGETS, define, widgets},
 };
 
-/// Many for a test; each is told of every object.
+/// Many for a test; each receives every object.
 const WATCHES: usize = 1_000;
 const WRITERS: usize = 8;
 
-/// What the loop of definitions does when one is deleted, which is not here.
+/// Does the work of the definition controller when one is deleted.
 async fn undefine(admin: &Client) {
     let path = format!("{CRDS}/widgets.example.dev");
     admin.delete(&path).await.expect(200);
@@ -105,10 +105,10 @@ struct Gate {
     open: Semaphore,
 }
 
-impl Admission for Gate {
+impl AdmissionPlugin for Gate {
     fn mutate<'a>(
         &'a self,
-        _: &'a Request<'a>,
+        _: &'a AdmissionRequest<'a>,
         new: &'a mut Value,
         _: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {

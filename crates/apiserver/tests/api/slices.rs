@@ -58,8 +58,8 @@ async fn a_large_list_is_read_in_slices_whatever_its_form() {
     let plain = admin.get(MAPS).await.expect(200).json();
     assert_eq!(yaml, plain);
     let protobuf = admin.send("GET", MAPS, &[("accept", "application/vnd.kubernetes.protobuf")], "").await.expect(200);
-    let table = portolan_machinery::kinds::KindTable::builtin();
-    let decoded = portolan_machinery::protobuf::decode(&protobuf.bytes, table).unwrap();
+    let table = portolan_kinds::KindTable::builtin();
+    let decoded = portolan_codec::protobuf::decode(&protobuf.bytes, table).unwrap();
     assert_eq!(decoded["items"].as_array().map(Vec::len), Some(OBJECTS));
     assert_eq!(decoded["metadata"]["resourceVersion"], plain["metadata"]["resourceVersion"]);
     assert!(store.largest_read() <= SLICE_BYTES + 2048);
@@ -103,8 +103,8 @@ async fn a_list_in_protobuf_that_is_too_long_to_be_kept_is_whole() {
         admin.post(MAPS, large.clone()).await.expect(201);
     }
     let list = admin.send("GET", MAPS, &[("accept", "application/vnd.kubernetes.protobuf")], "").await.expect(200);
-    let table = portolan_machinery::kinds::KindTable::builtin();
-    let decoded = portolan_machinery::protobuf::decode(&list.bytes, table).unwrap();
+    let table = portolan_kinds::KindTable::builtin();
+    let decoded = portolan_codec::protobuf::decode(&list.bytes, table).unwrap();
     let names = decoded["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), (0..20).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
 }

@@ -1,5 +1,5 @@
-//! Where watches start and what marks the end of their first state, in every combination of what they may ask for. The table is that
-//! of kube-apiserver's `RunWatchSemantics`, which its storage passes.
+//! Starts of watches and the bookmark after their initial state, in every combination of options. The table is that of
+//! kube-apiserver's `RunWatchSemantics`.
 
 use std::time::Duration;
 

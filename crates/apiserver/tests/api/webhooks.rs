@@ -60,7 +60,7 @@ fn set_label(key: &str, value: &str) -> Reply {
     ]))
 }
 
-/// What webhooks do that fail, by path.
+/// Replies of failing webhooks, by path.
 fn failing(path: &str, _: &Value) -> Reply {
     let redirect = |to: &str| Reply::Raw(302, vec![("location", to.to_owned())], Vec::new());
     match path {
@@ -238,7 +238,7 @@ async fn webhooks_are_called_again_when_others_change_the_object_after_them() {
     assert_eq!(counts, [1, 2, 1, 1], "only who was called before the change, and wants to");
 }
 
-/// A handler of the webhook `/late` that tells when it is asked, and answers when it is told to.
+/// A handler of the webhook `/late` that tells when it is asked, and answers on request.
 fn late(asked: mpsc::Sender<()>, answer: mpsc::Receiver<()>) -> impl Fn(&str, &Value) -> Reply + Send + Sync {
     let answer = Mutex::new(answer);
     move |path, _| match path {

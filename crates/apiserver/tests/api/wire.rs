@@ -1,4 +1,4 @@
-//! What answers look like on the wire: line by line, in time, under names that nobody has.
+//! Responses on the wire: formatting, timeouts, names.
 
 use std::sync::{
     Arc,
@@ -6,15 +6,15 @@ use std::sync::{
 };
 
 use crate::common::{Answer, Client, MAPS, Plane, config_map};
-use portolan_apiserver::admission::{Admission, Request};
+use portolan_apiserver::admission::{AdmissionPlugin, AdmissionRequest};
 use portolan_types::{BoxFuture, Seams, Status, seams::Entropy};
 use serde_json::{Value, json};
 
 const CURL: (&str, &str) = ("user-agent", "curl/8.5.0");
 const AGGREGATED: (&str, &str) = ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
 
-/// Whether a text is JSON in lines, two spaces a level, as Go's `MarshalIndent` writes it; otherwise it is one line, which ends as
-/// Go's encoder ends it.
+/// Returns true for JSON indented by two spaces, as Go's `MarshalIndent` prints it. Otherwise it must be one line that
+/// ends as Go's encoder ends it.
 fn is_pretty(answer: &Answer) -> bool {
     let text = answer.text();
     let value: Value = serde_json::from_str(&text).unwrap();
@@ -80,10 +80,10 @@ async fn people_get_json_in_lines() {
 /// Never done with anything.
 struct Endless;
 
-impl Admission for Endless {
+impl AdmissionPlugin for Endless {
     fn validate<'a>(
         &'a self,
-        request: &'a Request<'a>,
+        request: &'a AdmissionRequest<'a>,
         _object: Option<&'a Value>,
         _old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {

@@ -166,8 +166,8 @@ async fn patches_of_all_kinds_change_objects() {
     assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(5)));
     let protobuf = [("accept", "application/vnd.kubernetes.protobuf")];
     let packed = admin.send("GET", &format!("{one}/scale"), &protobuf, "").await.expect(200);
-    let table = portolan_machinery::kinds::KindTable::builtin();
-    let decoded = portolan_machinery::protobuf::decode(&packed.bytes, table).unwrap();
+    let table = portolan_kinds::KindTable::builtin();
+    let decoded = portolan_codec::protobuf::decode(&packed.bytes, table).unwrap();
     assert_eq!((&decoded["spec"], &decoded["status"]["selector"]), (&scale["spec"], &scale["status"]["selector"]));
     let scaled = admin.merge(&format!("{one}/scale"), json!({"spec": {"replicas": 7}})).await.expect(200).json();
     assert_eq!(scaled["spec"]["replicas"], 7);

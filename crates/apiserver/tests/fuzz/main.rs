@@ -1,5 +1,5 @@
-//! Whatever bytes a client sends, the server answers, and it is never the server's own fault. A short run is a test; a long one is
-//! `cargo xtask fuzz`. The nth input of a seed is always the same.
+//! Fuzzing of requests: the server answers any bytes, and a failure is never its own. A short run is a test; a long one
+//! is `cargo xtask fuzz`. The nth input of a seed is always the same.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "one crate of tests has no outside")]
@@ -17,8 +17,10 @@ use std::{
     io::{Seek as _, Write as _},
     path::PathBuf,
     sync::Mutex,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use portolan_types::MonotonicInstant;
 
 use plane::Plane;
 use random::Random;
@@ -27,17 +29,17 @@ use target::{Input, Target};
 
 /// Inputs per target in a short run.
 const SHORT: u64 = 60;
-/// An unoptimized build may take so much processor time for one input.
+/// Processor time limit of one input in an unoptimized build.
 const SLOW: Duration = Duration::from_secs(5);
-/// On a machine that it shares with many, an answer that waits for nothing has come by then.
+/// Time limit of an answer that waits for nothing, on a shared machine.
 const STUCK: Duration = Duration::from_secs(60);
-/// What is kept of a run's findings.
+/// Most findings that a run reports.
 const MAX_FINDINGS: usize = 20;
 
-/// What panicked, and where.
+/// Messages of panics, with their location.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// How long to run.
+/// Length of a run.
 struct Run {
     seconds: Option<Duration>,
     seed: u64,
@@ -54,7 +56,7 @@ impl Run {
         }
     }
 
-    fn goes_on(&self, done: u64, started: Instant) -> bool {
+    fn goes_on(&self, done: u64, started: MonotonicInstant) -> bool {
         match self.seconds {
             Some(seconds) => started.elapsed() < seconds,
             None => done < SHORT,
@@ -89,7 +91,7 @@ fn no_input_is_the_servers_fault() {
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }
 
-/// What was found once and is mended.
+/// Repeats inputs of bugs that were fixed.
 async fn again(plane: &Plane) -> Vec<String> {
     let mut findings = Vec::new();
     for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/kept")).unwrap() {
@@ -104,13 +106,13 @@ async fn again(plane: &Plane) -> Vec<String> {
 }
 
 async fn fuzz(target: Target, run: &Run, plane: &Plane, seeds: &Seeds) -> Vec<String> {
-    let (started, mut number, mut findings) = (Instant::now(), 0, Vec::new());
+    let (started, mut number, mut findings) = (MonotonicInstant::now(), 0, Vec::new());
     let mut last = std::fs::File::create(folder().join(format!("{}.last", target.name()))).unwrap();
     let mut accepted = 0_u64;
     while run.goes_on(number, started) && findings.len() < MAX_FINDINGS {
         let input = target::input(target, seeds, &mut Random::of(run.seed, number));
         if run.seconds.is_some() {
-            // Should the process not survive it, this is what it was. Written over: a file that is made anew is synced.
+            // Should the process not survive it, this is what it was. Written over: a new file is synced.
             let file = input.to_file();
             last.rewind().and_then(|()| last.write_all(&file)).and_then(|()| last.set_len(file.len() as u64)).unwrap();
         }
@@ -133,7 +135,7 @@ async fn fuzz(target: Target, run: &Run, plane: &Plane, seeds: &Seeds) -> Vec<St
 
 /// The code of the answer, or what is wrong with how an input was taken.
 async fn complaint(plane: &Plane, input: &Input) -> Result<u16, String> {
-    let (started, spent) = (Instant::now(), cpu::spent());
+    let (started, spent) = (MonotonicInstant::now(), cpu::spent());
     let answer = plane.send(input).await;
     let mut code = answer.code;
     if input.method == "POST" && code == 201 && !input.url.contains("dryRun=All") {
@@ -141,7 +143,7 @@ async fn complaint(plane: &Plane, input: &Input) -> Result<u16, String> {
     }
     let panicked = std::mem::take(&mut *PANICS.lock().unwrap()).join("; ");
     let reason = answer.json()["reason"].as_str().unwrap_or_default().to_owned();
-    // 500 without a reason is upstream's answer to some values; 504 is that to a time that has not come.
+    // 500 without a reason is kube-apiserver's answer to some values; 504 is the answer to a future revision.
     let own_fault = code >= 500 && (reason == "InternalError" || code != answer.code);
     if !panicked.is_empty() {
         return Err(panicked);

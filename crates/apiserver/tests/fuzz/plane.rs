@@ -1,17 +1,17 @@
-//! The server that is sent everything, and what it answers.
+//! Server that receives the inputs.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use portolan_apiserver::{ApiServer, ApiServerConfig, User, serve::answer_connection};
+use portolan_apiserver::{ApiServer, ApiServerConfig, User, http::answer_connection};
 use portolan_types::Seams;
 use serde_json::Value;
 
 use crate::target::Input;
 
-/// How much of a body is looked at for how long: some never end.
+/// Time limit for reading a body, because some never end.
 const READ: Duration = Duration::from_millis(100);
 
 pub struct Plane {
@@ -83,7 +83,7 @@ impl Plane {
         Answer { code: parts.status.as_u16(), body }
     }
 
-    /// What else can be done with an object that an input has made: shown in every form, and deleted. Gives the worst code.
+    /// Uses an object that an input has created: reads it in every form and deletes it. Returns the worst code.
     pub async fn make_use_of(&self, input: &Input, made: &Value) -> u16 {
         let (Some(name), Some(collection)) = (made["metadata"]["name"].as_str(), input.url.split('?').next()) else {
             return 0;

@@ -1,4 +1,4 @@
-//! What is fuzzed: for each target, how a number becomes a request.
+//! Fuzz targets: each turns a number into a request.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -132,17 +132,19 @@ fn json_body(seeds: &Seeds, random: &mut Random) -> Input {
     let body = scratched(body, 4, seeds, random);
     let strict = random.pick(&["", "&fieldValidation=Strict", "&fieldValidation=Ignore"]);
     let dry = if random.one_in(4) { "" } else { "&dryRun=All" };
-    match is_new {
-        false => Input::new("PUT", format!("{}?dryRun=All{strict}", seed.path()), "application/json", body),
-        true => Input::new("POST", format!("{}?{dry}{strict}", seed.collection), "application/json", body),
+    if is_new {
+        Input::new("POST", format!("{}?{dry}{strict}", seed.collection), "application/json", body)
+    } else {
+        Input::new("PUT", format!("{}?dryRun=All{strict}", seed.path()), "application/json", body)
     }
 }
 
 fn yaml_body(seeds: &Seeds, random: &mut Random) -> Input {
     let seed = random.pick(&seeds.objects);
-    let (url, body) = match random.one_in(3) {
-        true => (&*seeds.maps, random.pick(&seeds.yaml).clone()),
-        false => (&*seed.collection, serde_saphyr::to_string(&changed(seed, seeds, random)).unwrap().into_bytes()),
+    let (url, body) = if random.one_in(3) {
+        (&*seeds.maps, random.pick(&seeds.yaml).clone())
+    } else {
+        (&*seed.collection, serde_saphyr::to_string(&changed(seed, seeds, random)).unwrap().into_bytes())
     };
     let body = scratched(body, 2, seeds, random);
     Input::new("POST", format!("{url}?dryRun=All"), "application/yaml", body)
@@ -220,9 +222,10 @@ fn selectors(seeds: &Seeds, random: &mut Random) -> Input {
         1 => format!("fieldSelector={fields}"),
         _ => format!("labelSelector={labels}&fieldSelector={fields}"),
     };
-    match random.one_in(8) {
-        true => Input::new("DELETE", format!("{}?dryRun=All&{query}", seed.collection), "-", Bytes::new()),
-        false => Input::get(format!("{}?{query}", seed.collection)),
+    if random.one_in(8) {
+        Input::new("DELETE", format!("{}?dryRun=All&{query}", seed.collection), "-", Bytes::new())
+    } else {
+        Input::get(format!("{}?{query}", seed.collection))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Changes to bytes whose meaning is not known.
+//! Mutations of bytes of any format.
 
 use crate::random::Random;
 
-/// What parsers stumble over.
+/// Fragments that often break parsers.
 const PIECES: [&str; 48] = [
     "{",
     "}",

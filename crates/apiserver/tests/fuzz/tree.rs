@@ -1,10 +1,10 @@
-//! Changes to JSON trees: what comes out can be parsed, and means something odd.
+//! Mutations of JSON trees: the result parses and has odd content.
 
 use serde_json::{Map, Value, json};
 
 use crate::random::Random;
 
-/// Text that some field or other takes for a name, a number, a time, an address, a path, an expression.
+/// Texts that some field accepts as a name, number, time, address, path or expression.
 const TEXTS: [&str; 64] = [
     "",
     " ",
@@ -71,7 +71,7 @@ const TEXTS: [&str; 64] = [
     "sha256:0",
     "Always",
 ];
-/// Keys that mean something somewhere.
+/// Keys with a meaning somewhere.
 const KEYS: [&str; 16] = [
     "",
     "a",
@@ -91,7 +91,7 @@ const KEYS: [&str; 16] = [
     "status",
 ];
 
-/// Parts of the seeds: what stands in one kind of object often makes sense in another.
+/// Parts of the seeds: a part of one kind of object often fits another.
 #[derive(Default)]
 pub struct Parts {
     values: Vec<Value>,
@@ -130,9 +130,10 @@ impl Parts {
     }
 
     fn key(&self, random: &mut Random) -> String {
-        match random.one_in(2) && !self.keys.is_empty() {
-            true => random.pick(&self.keys).clone(),
-            false => (*random.pick(&KEYS)).into(),
+        if random.one_in(2) && !self.keys.is_empty() {
+            random.pick(&self.keys).clone()
+        } else {
+            (*random.pick(&KEYS)).into()
         }
     }
 }
@@ -162,7 +163,7 @@ fn odd(random: &mut Random) -> Value {
     }
 }
 
-/// Changes a few places of a tree.
+/// Changes a few nodes of a tree.
 pub fn change(tree: &mut Value, parts: &Parts, random: &mut Random) {
     for _ in 0..=random.few() {
         let place = somewhere(tree, random);
@@ -170,7 +171,7 @@ pub fn change(tree: &mut Value, parts: &Parts, random: &mut Random) {
     }
 }
 
-/// A place in a tree: deep ones are as likely as shallow ones.
+/// Selects a node; deep ones are as likely as shallow ones.
 fn somewhere<'a>(mut tree: &'a mut Value, random: &mut Random) -> &'a mut Value {
     loop {
         let is_leaf = match tree {

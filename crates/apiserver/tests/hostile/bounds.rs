@@ -1,4 +1,4 @@
-//! What a request took: processor time of this process, which does nothing else, and memory that was allocated at once.
+//! Cost of a request: processor time of this process, which does nothing else, and peak memory.
 
 use std::{fmt, time::Duration};
 
@@ -6,13 +6,13 @@ use peak_alloc::PeakAlloc;
 
 use crate::{cpu, pace, row::Step};
 
-/// Counts what is held, and not what the system's allocator keeps for later: a request after a large one is measured as if it
-/// were the first.
+/// Counts what is held, and not what the system's allocator keeps for later: a request after a large one is measured as
+/// if it were the first.
 #[global_allocator]
 static HELD: PeakAlloc = PeakAlloc;
 
-/// An unoptimized build, whose dependencies and reader of bodies are optimized a little, takes up to three times as long as the rows
-/// allow. What the neighbour asks meanwhile is measured with it.
+/// An unoptimized build, whose dependencies and reader of bodies are optimized a little, takes up to three times as
+/// long as the rows allow. What the neighbour asks meanwhile is measured with it.
 const UNOPTIMIZED: u32 = if cfg!(debug_assertions) { 3 } else { 1 };
 /// Memory that a request may take beside its body, in multiples of it.
 const TIMES_BODY: usize = 8;
@@ -36,7 +36,7 @@ impl Usage {
         Self { cpu: cpu::spent().saturating_sub(self.cpu), held: HELD.peak_usage().saturating_sub(self.held) }
     }
 
-    /// What is beyond its bound.
+    /// Returns the bounds that are exceeded.
     pub fn complaints(&self, step: &Step, body: usize) -> Vec<String> {
         let time = self.slower_than(Duration::from_millis(step.cpu_ms()) * UNOPTIMIZED);
         let (memory, why) = match &step.memory {
@@ -47,7 +47,7 @@ impl Usage {
         time.into_iter().chain(memory).collect()
     }
 
-    /// What is said of a time beyond its bound, which is longer while cores are slow.
+    /// Returns a complaint if the time exceeds its bound, which grows while cores are slow.
     fn slower_than(&self, bound: Duration) -> Option<String> {
         if self.cpu <= bound {
             return None;

@@ -1,4 +1,4 @@
-//! Webhooks that mean harm, by path.
+//! Malicious webhooks, by path.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::webhook_server::Reply;
 /// As much as an answer may have, and a little more.
 const TOO_MUCH: usize = 3 * 1024 * 1024 + 1;
 
-/// What the webhook at `path` answers.
+/// Returns the reply of the webhook at `path`.
 pub fn answer(path: &str, request: &Value) -> Reply {
     let raw = |code: u16, body: Vec<u8>| Reply::Raw(code, Vec::new(), body);
     match path {

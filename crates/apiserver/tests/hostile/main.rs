@@ -1,5 +1,5 @@
-//! Attacks as data: every file in `rows/` is one row of the threat model. Each of its requests is answered as the file says, within
-//! bounds of time and memory, and another tenant is answered meanwhile and after it.
+//! Attacks as data: every file in `rows/` is a row of the threat model. Each of its requests is answered as the file
+//! says, within bounds of time and memory, while another tenant is answered as usual.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "one crate of tests has no outside")]
@@ -54,7 +54,7 @@ async fn every_attack_is_answered_within_bounds_and_hurts_nobody_else() {
     assert!(wrong.is_empty(), "{} of {requests} requests:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is wrong with the answers to a step that is sent many times at once.
+/// Returns complaints about the answers to a step that is sent many times concurrently.
 async fn race(plane: &Plane, step: &Step, body: &Bytes) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
     let bodies = (0..step.times).map(|n| Bytes::from(text.replace("${n}", &n.to_string())));
@@ -75,7 +75,7 @@ async fn race(plane: &Plane, step: &Step, body: &Bytes) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with the answer to a step.
+/// Returns complaints about the answer to a step.
 async fn run(plane: &mut Plane, step: &Step) -> Vec<String> {
     let body = plane.body(step);
     if step.times > 0 {

@@ -1,4 +1,4 @@
-//! Another tenant, who goes on asking while somebody attacks.
+//! Another tenant, who sends requests during an attack.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use crate::plane::{MAPS, ask, user};
 
-/// How long an answer may take, in an unoptimized build on a machine that others use, too.
+/// Time limit of an answer, in an unoptimized build on a shared machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -37,7 +37,7 @@ impl Neighbour {
         Self { api, done, asking }
     }
 
-    /// What the neighbour saw until now.
+    /// Ends the requests; fails if one was not answered as usual.
     pub async fn stop(self) -> Result<(), String> {
         let _ = self.done.send(true);
         self.asking.await.map_err(|error| error.to_string())?
@@ -50,7 +50,7 @@ impl Neighbour {
     }
 }
 
-/// The other tenant is answered as ever.
+/// Checks that the other tenant is answered as usual.
 async fn probe(api: &Arc<ApiServer>) -> Result<(), String> {
     let request = Request::get(format!("/clusters/root:v{MAPS}/there")).body(Full::default().boxed_unsync());
     let request = request.map_err(|error| error.to_string())?;

@@ -1,16 +1,16 @@
-//! How fast a core is now: one that shares its units and caches with another that is busy takes more time for the same work, and
-//! not every machine is the one on which the rows' bounds were taken.
+//! Current speed of a core: it is slower while its sibling is busy, and machines differ from the one that the bounds of
+//! the rows were measured on.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::cpu;
 
-/// What [`work`] took on that machine while nothing else ran.
+/// Time of [`work`] on that machine while nothing else ran.
 const IN_QUIET: Duration = Duration::from_micros(if cfg!(debug_assertions) { 12_000 } else { 2_500 });
 /// The slowest of so many is what counts: a step was longer under way, and some of that is sure to have been slow.
 const SAMPLES: usize = 8;
 
-/// How many times longer work takes now than in quiet; at least 1.
+/// Returns the factor by which work is slower now; at least 1.
 pub fn slowness() -> f64 {
     let slowest = (0..SAMPLES).map(|_| timed()).max().unwrap_or_default();
     slowest.div_duration_f64(IN_QUIET).max(1.0)
@@ -22,7 +22,7 @@ fn timed() -> Duration {
     cpu::spent_by_thread().saturating_sub(before)
 }
 
-/// What most requests are: small things allocated, copied and looked up.
+/// Does work like that of most requests: small allocations, copies and lookups.
 fn work() -> usize {
     let texts = (0..8_000_u32).map(|n| n.wrapping_mul(0x9E37_79B1).to_string());
     let tree: BTreeMap<String, Vec<u8>> = texts.map(|text| (text.clone(), text.into_bytes())).collect();

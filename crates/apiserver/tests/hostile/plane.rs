@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
-use portolan_apiserver::{ApiServer, ApiServerConfig, User, serve::answer_connection, webhooks::WebhookAddresses};
+use portolan_apiserver::{ApiServer, ApiServerConfig, User, http::answer_connection, webhooks::WebhookAddresses};
 use portolan_types::Seams;
 use serde_json::{Value, json};
 
@@ -135,18 +135,17 @@ impl Plane {
                 None
             }
         };
-        let body = match step.chunked {
-            false => Full::new(body).boxed_unsync(),
-            true => {
-                let pieces =
-                    (0..body.len().div_ceil(4096)).map(move |n| body.slice(n * 4096..body.len().min((n + 1) * 4096)));
-                StreamBody::new(futures::stream::iter(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
-            }
+        let body = if step.chunked {
+            let pieces =
+                (0..body.len().div_ceil(4096)).map(move |n| body.slice(n * 4096..body.len().min((n + 1) * 4096)));
+            StreamBody::new(futures::stream::iter(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
+        } else {
+            Full::new(body).boxed_unsync()
         };
         self.ask(who, request.body(body).unwrap()).await
     }
 
-    /// What the workspace controller does once the content is gone.
+    /// Does the work of the workspace controller once the content is gone.
     async fn finish_deletion(&self, path: &str) -> Answer {
         let cluster = self.api.directory().by_path(&path.parse().unwrap()).unwrap();
         self.api.directory().remove(cluster.id).await.unwrap();

@@ -10,18 +10,18 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// What is tried, in a few words.
+    /// Summary of the attack.
     pub attack: String,
-    /// Whether webhooks may be on this machine, and there are some: `${hooks}`, vouched for by `${bundle}`.
+    /// True if the server may call webhooks on this machine: `${hooks}` is their URL, `${bundle}` their CA.
     #[serde(default)]
     pub hooks: bool,
-    /// What is there before.
+    /// Steps that prepare the attack.
     #[serde(default)]
     pub given: Vec<Step>,
-    /// The attack, in its variants.
+    /// Variants of the attack.
     #[serde(default)]
     pub requests: Vec<Step>,
-    /// What takes more than requests to show: the tests that do.
+    /// Tests of attacks that need more than requests.
     #[serde(default)]
     pub held_by: Vec<Held>,
 }
@@ -30,7 +30,7 @@ pub struct Row {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// What of the attack it shows.
+    /// Aspect of the attack that the test covers.
     pub case: String,
     /// Its file, from the root of the repository.
     pub file: String,
@@ -38,7 +38,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// What is wrong with the reference.
+    /// Returns a complaint if the reference is wrong.
     pub fn complaint(&self) -> Option<String> {
         let file = format!("{}/../../{}", env!("CARGO_MANIFEST_DIR"), self.file);
         let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -62,19 +62,19 @@ pub struct Step {
     pub headers: BTreeMap<String, Header>,
     #[serde(default)]
     pub body: Text,
-    /// Whether the body is sent compressed.
+    /// True if the body is sent compressed.
     #[serde(default)]
     pub gzip: bool,
-    /// Whether the body comes without its length.
+    /// True if the body is sent without its length.
     #[serde(default)]
     pub chunked: bool,
-    /// How often it is sent at once, if more than once; `${n}` in the body is its number.
+    /// Number of concurrent copies; `${n}` in the body is the number of the copy.
     #[serde(default)]
     pub times: usize,
-    /// How many of those are answered how, exactly.
+    /// Exact number of copies with each status code.
     #[serde(default)]
     pub codes: BTreeMap<u16, usize>,
-    /// How the others may be answered.
+    /// Status codes of the other copies.
     #[serde(default)]
     pub or: Vec<u16>,
     #[serde(default)]
@@ -82,7 +82,7 @@ pub struct Step {
     pub reason: Option<String>,
     /// Part of the answer.
     pub says: Option<String>,
-    /// What must not be in the answer.
+    /// Text that the answer must not contain.
     #[serde(default)]
     pub says_not: Vec<String>,
     /// JSON pointers into the answer.
@@ -93,7 +93,7 @@ pub struct Step {
     /// Headers of the answer.
     #[serde(default)]
     pub answered: BTreeMap<String, String>,
-    /// What later steps may use: name and JSON pointer.
+    /// Values for later steps: name and JSON pointer.
     #[serde(default)]
     pub keep: BTreeMap<String, String>,
     /// Milliseconds of CPU in a release build.
@@ -162,13 +162,12 @@ impl Step {
 
     pub fn body(&self) -> Bytes {
         let text = self.body.to_string();
-        match self.gzip {
-            false => text.into(),
-            true => {
-                let mut out = GzEncoder::new(Vec::new(), Compression::best());
-                out.write_all(text.as_bytes()).unwrap();
-                out.finish().unwrap().into()
-            }
+        if self.gzip {
+            let mut out = GzEncoder::new(Vec::new(), Compression::best());
+            out.write_all(text.as_bytes()).unwrap();
+            out.finish().unwrap().into()
+        } else {
+            text.into()
         }
     }
 }

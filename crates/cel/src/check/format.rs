@@ -1,21 +1,21 @@
-//! Format strings whose arguments are written out: whether the clauses fit them.
+//! Check of constant format strings: their clauses must fit the arguments.
 
-use super::{Checked, constant_text};
-use crate::library::format_string::{Clause, Wrong, interpolate};
-use crate::syntax::{Call, Expr, Id, Kind, ListElement};
-use crate::types::Type;
+use super::{CheckedExpression, constant_text};
+use crate::library::format_string::{FormatClause, FormatError, interpolate};
+use crate::syntax::{CallExpr, Expr, ExprKind, Id, ListElement};
+use crate::types::CelType;
 
-/// Notes what is wrong with `'…'.format([…])`.
-pub(super) fn check_call(checked: &Checked, expr: &Expr, call: &Call, note: &mut dyn FnMut(Id, String)) {
+/// Reports the problems of `'…'.format([…])`.
+pub(super) fn check_call(checked: &CheckedExpression, expr: &Expr, call: &CallExpr, note: &mut dyn FnMut(Id, String)) {
     let Some(text) = call.target.as_deref().and_then(constant_text) else { return };
-    let [Expr { kind: Kind::List(elements), .. }] = call.args.as_slice() else { return };
+    let [Expr { kind: ExprKind::List(elements), .. }] = call.args.as_slice() else { return };
     let mut used = 0;
     let mut bad = None;
     let outcome = interpolate(text, elements.len(), &mut |index, clause| {
         used += 1;
         check_clause(checked, elements, index, clause).map_err(|(id, message)| {
             bad = Some(id);
-            Wrong::Format(message)
+            FormatError::Format(message)
         })
     });
     match outcome {
@@ -30,62 +30,69 @@ pub(super) fn check_call(checked: &Checked, expr: &Expr, call: &Call, note: &mut
 }
 
 fn check_clause(
-    checked: &Checked,
+    checked: &CheckedExpression,
     elements: &[ListElement],
     index: usize,
-    clause: Clause,
+    clause: FormatClause,
 ) -> Result<String, (Id, String)> {
     let arg = &elements[index].value;
-    if matches!(clause, Clause::Text) {
+    if matches!(clause, FormatClause::Text) {
         return match unprintable(checked, arg) {
             Some(bad) => Err((bad.id, clause.misfit(checked.type_of(bad).name()))),
             None => Ok(String::new()),
         };
     }
     let found = checked.type_of(arg);
-    if *found == Type::Dyn || fits(clause, found) {
+    if *found == CelType::Dyn || fits(clause, found) {
         Ok(String::new())
     } else {
         Err((arg.id, clause.misfit(found.name())))
     }
 }
 
-fn fits(clause: Clause, found: &Type) -> bool {
+fn fits(clause: FormatClause, found: &CelType) -> bool {
     match clause {
-        Clause::Text => printable(found),
-        Clause::Decimal | Clause::Octal => matches!(found, Type::Int | Type::Uint),
-        Clause::Fixed(_) | Clause::Scientific(_) => matches!(found, Type::Double | Type::String),
-        Clause::Binary => matches!(found, Type::Int | Type::Uint | Type::Bool),
-        Clause::Hex { .. } => matches!(found, Type::Int | Type::Uint | Type::String | Type::Bytes),
+        FormatClause::Text => printable(found),
+        FormatClause::Decimal | FormatClause::Octal => matches!(found, CelType::Int | CelType::Uint),
+        FormatClause::Fixed(_) | FormatClause::Scientific(_) => matches!(found, CelType::Double | CelType::String),
+        FormatClause::Binary => matches!(found, CelType::Int | CelType::Uint | CelType::Bool),
+        FormatClause::Hex { .. } => matches!(found, CelType::Int | CelType::Uint | CelType::String | CelType::Bytes),
     }
 }
 
-fn printable(found: &Type) -> bool {
+fn printable(found: &CelType) -> bool {
     match found {
-        Type::List(_)
-        | Type::Map(..)
-        | Type::Int
-        | Type::Uint
-        | Type::Double
-        | Type::Bool
-        | Type::String
-        | Type::Timestamp
-        | Type::Bytes
-        | Type::Duration
-        | Type::Type(_)
-        | Type::Null
-        | Type::Dyn => true,
-        Type::Error | Type::Any | Type::Struct(_) | Type::Opaque(..) | Type::Param(_) | Type::Var(_) => false,
+        CelType::List(_)
+        | CelType::Map(..)
+        | CelType::Int
+        | CelType::Uint
+        | CelType::Double
+        | CelType::Bool
+        | CelType::String
+        | CelType::Timestamp
+        | CelType::Bytes
+        | CelType::Duration
+        | CelType::Type(_)
+        | CelType::Null
+        | CelType::Dyn => true,
+        CelType::Error
+        | CelType::Any
+        | CelType::Struct(_)
+        | CelType::Opaque(..)
+        | CelType::Param(_)
+        | CelType::Var(_) => false,
     }
 }
 
-/// The first part of an argument that `%s` cannot print.
-fn unprintable<'e>(checked: &Checked, arg: &'e Expr) -> Option<&'e Expr> {
+/// Returns the first part of an argument that `%s` cannot print.
+fn unprintable<'e>(checked: &CheckedExpression, arg: &'e Expr) -> Option<&'e Expr> {
     if !printable(checked.type_of(arg)) {
         return Some(arg);
     }
     match &arg.kind {
-        Kind::List(_) | Kind::Map(_) => arg.children().into_iter().find_map(|child| unprintable(checked, child)),
+        ExprKind::List(_) | ExprKind::Map(_) => {
+            arg.children().into_iter().find_map(|child| unprintable(checked, child))
+        }
         _ => None,
     }
 }

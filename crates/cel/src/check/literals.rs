@@ -1,36 +1,36 @@
-//! What is wrong with constants: durations, timestamps, patterns, lists of mixed types, and format strings.
+//! Checks of constants: durations, timestamps, patterns, lists of mixed types, and format strings.
 
-use super::{Checked, constant_text, format};
-use crate::syntax::{Call, Expr, Id, Kind, Literal, Problems};
-use crate::types::Type;
+use super::{CheckedExpression, constant_text, format};
+use crate::syntax::{CallExpr, Expr, ExprKind, Id, Literal, Problems};
+use crate::types::CelType;
 use crate::{library, time};
 use portolan_types::duration;
 
-/// Notes what is wrong with the constants of an expression that checks.
-pub(super) fn check(checked: &Checked, offset: &dyn Fn(Id) -> usize, problems: &mut Problems) {
+/// Reports the problems of the constants of a checked expression.
+pub(super) fn check(checked: &CheckedExpression, offset: &dyn Fn(Id) -> usize, problems: &mut Problems) {
     let mut note = |id: Id, message: String| problems.add(Some(offset(id)), message);
     checked.root.walk(&mut |expr| match &expr.kind {
-        Kind::Call(call) => {
+        ExprKind::Call(call) => {
             check_constant_argument(call, &mut note);
             if &*call.function == "format" {
                 format::check_call(checked, expr, call, &mut note);
             }
         }
-        Kind::Missing
-        | Kind::Literal(_)
-        | Kind::Ident(_)
-        | Kind::Select { .. }
-        | Kind::List(_)
-        | Kind::Map(_)
-        | Kind::Struct { .. }
-        | Kind::Comprehension(_) => {}
+        ExprKind::Missing
+        | ExprKind::Literal(_)
+        | ExprKind::Ident(_)
+        | ExprKind::Select { .. }
+        | ExprKind::List(_)
+        | ExprKind::Map(_)
+        | ExprKind::Struct { .. }
+        | ExprKind::Comprehension(_) => {}
     });
     check_aggregates(checked, &checked.root, &mut note);
 }
 
-fn check_constant_argument(call: &Call, note: &mut dyn FnMut(Id, String)) {
+fn check_constant_argument(call: &CallExpr, note: &mut dyn FnMut(Id, String)) {
     let Some(arg) = call.args.first() else { return };
-    let Kind::Literal(value) = &arg.kind else { return };
+    let ExprKind::Literal(value) = &arg.kind else { return };
     let text = constant_text(arg);
     let valid = match (&*call.function, value) {
         ("duration", Literal::String(text)) => duration::parse(text).is_ok(),
@@ -44,36 +44,36 @@ fn check_constant_argument(call: &Call, note: &mut dyn FnMut(Id, String)) {
     }
 }
 
-/// Lists and maps hold one type, but for the arguments of `format`.
-fn check_aggregates(checked: &Checked, expr: &Expr, note: &mut dyn FnMut(Id, String)) {
+/// Checks that lists and maps hold one type, except the arguments of `format`.
+fn check_aggregates(checked: &CheckedExpression, expr: &Expr, note: &mut dyn FnMut(Id, String)) {
     match &expr.kind {
-        Kind::Call(call) if &*call.function == "format" => return,
-        Kind::List(elements) => {
+        ExprKind::Call(call) if &*call.function == "format" => return,
+        ExprKind::List(elements) => {
             check_list(checked, elements.iter().map(|element| (&element.value, element.optional)), note)
         }
-        Kind::Map(entries) => {
+        ExprKind::Map(entries) => {
             check_map(checked, entries.iter().map(|entry| (&entry.key, false)), note);
             check_map(checked, entries.iter().map(|entry| (&entry.value, entry.optional)), note);
         }
-        Kind::Missing
-        | Kind::Literal(_)
-        | Kind::Ident(_)
-        | Kind::Select { .. }
-        | Kind::Call(_)
-        | Kind::Struct { .. }
-        | Kind::Comprehension(_) => {}
+        ExprKind::Missing
+        | ExprKind::Literal(_)
+        | ExprKind::Ident(_)
+        | ExprKind::Select { .. }
+        | ExprKind::Call(_)
+        | ExprKind::Struct { .. }
+        | ExprKind::Comprehension(_) => {}
     }
     expr.children().into_iter().for_each(|child| check_aggregates(checked, child, note));
 }
 
-fn type_of<'c>(checked: &'c Checked, expr: &Expr, optional: bool) -> &'c Type {
+fn type_of<'c>(checked: &'c CheckedExpression, expr: &Expr, optional: bool) -> &'c CelType {
     let found = checked.type_of(expr);
     if optional { found.in_optional().unwrap_or(found) } else { found }
 }
 
-/// Tells of the first element that is of another type.
+/// Reports the first element of another type.
 fn check_list<'e>(
-    checked: &Checked,
+    checked: &CheckedExpression,
     mut elements: impl Iterator<Item = (&'e Expr, bool)>,
     note: &mut dyn FnMut(Id, String),
 ) {
@@ -84,9 +84,9 @@ fn check_list<'e>(
     }
 }
 
-/// Tells of all that are of another type.
+/// Reports all elements of another type.
 fn check_map<'e>(
-    checked: &Checked,
+    checked: &CheckedExpression,
     mut parts: impl Iterator<Item = (&'e Expr, bool)>,
     note: &mut dyn FnMut(Id, String),
 ) {

@@ -1,4 +1,4 @@
-//! The type checker: what each node is, which functions it calls, and what is wrong, in cel-go's words.
+//! Type checker: the type of each node, the functions that it calls, and errors in cel-go's words.
 
 mod calls;
 mod environment;
@@ -10,53 +10,55 @@ pub use environment::{Environment, ObjectTypes};
 
 use crate::deep;
 use crate::functions::Overload;
-use crate::syntax::{Comprehension, Entry, Expr, Id, Kind, ListElement, Literal, Problems, Source, operator, parse};
-use crate::types::Type;
+use crate::syntax::{
+    Comprehension, Expr, ExprKind, Id, ListElement, Literal, MapEntry, Problems, SourceText, operator, parse,
+};
+use crate::types::CelType;
 use std::collections::HashMap;
 use std::sync::Arc;
-use unify::Bindings;
+use unify::TypeBindings;
 
-/// An expression that checks.
+/// Expression that passed the type check.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedExpression {
     pub(crate) root: Expr,
-    pub(crate) types: HashMap<Id, Type>,
-    /// The overloads a call may turn out to be at run time.
+    pub(crate) types: HashMap<Id, CelType>,
+    /// Possible overloads of a call at run time.
     pub(crate) overloads: HashMap<Id, Vec<&'static Overload>>,
-    /// Names that stand for a type.
-    pub(crate) type_names: HashMap<Id, Type>,
-    /// The variables it uses, declared or its own.
+    /// Names that refer to a type.
+    pub(crate) type_names: HashMap<Id, CelType>,
+    /// Variables in use, declared or its own.
     pub(crate) variables: Vec<Arc<str>>,
 }
 
-impl Checked {
-    pub(crate) fn output(&self) -> &Type {
+impl CheckedExpression {
+    pub(crate) fn output(&self) -> &CelType {
         &self.types[&self.root.id]
     }
 
-    pub(crate) fn type_of(&self, expr: &Expr) -> &Type {
-        self.types.get(&expr.id).unwrap_or(&Type::Error)
+    pub(crate) fn type_of(&self, expr: &Expr) -> &CelType {
+        self.types.get(&expr.id).unwrap_or(&CelType::Error)
     }
 }
 
-/// Reads and checks an expression.
+/// Parses and checks an expression.
 ///
 /// # Errors
-/// Its problems, as cel-go displays them.
-pub(crate) fn compile(text: &str, environment: &Environment) -> Result<Checked, String> {
+/// Returns its problems, as cel-go displays them.
+pub(crate) fn compile(text: &str, environment: &Environment) -> Result<CheckedExpression, String> {
     let deep = deep::may_be_deep(text);
     deep::run(deep, || compile_here(text, environment)).unwrap_or_else(|problem| Err(problem.to_owned()))
 }
 
-fn compile_here(text: &str, environment: &Environment) -> Result<Checked, String> {
-    let source = Source::new(text);
+fn compile_here(text: &str, environment: &Environment) -> Result<CheckedExpression, String> {
+    let source = SourceText::new(text);
     let parsed = parse(&source).map_err(|problems| problems.display(&source))?;
     let mut root = parsed.root;
-    let mut checker = Checker {
+    let mut checker = TypeChecker {
         environment,
         offset: &|id| parsed.offsets.of(id),
         scopes: Vec::new(),
-        bindings: Bindings::default(),
+        bindings: TypeBindings::default(),
         types: HashMap::new(),
         overloads: HashMap::new(),
         type_names: HashMap::new(),
@@ -64,80 +66,80 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Checked, String
         problems: Problems::default(),
     };
     checker.check(&mut root);
-    let Checker { bindings, mut types, overloads, type_names, variables, mut problems, .. } = checker;
+    let TypeChecker { bindings, mut types, overloads, type_names, variables, mut problems, .. } = checker;
     types.values_mut().for_each(|one| *one = bindings.resolve(one, true));
-    let checked = Checked { root, types, overloads, type_names, variables };
+    let checked = CheckedExpression { root, types, overloads, type_names, variables };
     if problems.is_empty() {
         literals::check(&checked, &|id| parsed.offsets.of(id), &mut problems);
     }
     if problems.is_empty() { Ok(checked) } else { Err(problems.display(&source)) }
 }
 
-struct Checker<'c> {
+struct TypeChecker<'c> {
     environment: &'c Environment,
     offset: &'c dyn Fn(Id) -> usize,
-    /// The variables of comprehensions, innermost last.
-    scopes: Vec<(Arc<str>, Type)>,
-    bindings: Bindings,
-    types: HashMap<Id, Type>,
+    /// Variables of comprehensions, innermost last.
+    scopes: Vec<(Arc<str>, CelType)>,
+    bindings: TypeBindings,
+    types: HashMap<Id, CelType>,
     overloads: HashMap<Id, Vec<&'static Overload>>,
-    type_names: HashMap<Id, Type>,
+    type_names: HashMap<Id, CelType>,
     variables: Vec<Arc<str>>,
     problems: Problems,
 }
 
-impl Checker<'_> {
+impl TypeChecker<'_> {
     fn problem(&mut self, id: Id, message: String) {
         self.problems.add(Some((self.offset)(id)), message);
     }
 
     fn undeclared(&mut self, id: Id, name: &str) {
         self.problem(id, format!("undeclared reference to '{name}' (in container '')"));
-        self.types.insert(id, Type::Error);
+        self.types.insert(id, CelType::Error);
     }
 
-    fn mismatch(&mut self, id: Id, expected: &Type, found: &Type) {
+    fn mismatch(&mut self, id: Id, expected: &CelType, found: &CelType) {
         self.problem(id, format!("expected type '{expected}' but found '{found}'"));
     }
 
-    fn type_of(&self, expr: &Expr) -> Type {
-        self.types.get(&expr.id).cloned().unwrap_or(Type::Error)
+    fn type_of(&self, expr: &Expr) -> CelType {
+        self.types.get(&expr.id).cloned().unwrap_or(CelType::Error)
     }
 
     fn check(&mut self, expr: &mut Expr) {
         match &mut expr.kind {
-            Kind::Missing => {
-                self.types.insert(expr.id, Type::Error);
+            ExprKind::Missing => {
+                self.types.insert(expr.id, CelType::Error);
             }
-            Kind::Literal(value) => {
+            ExprKind::Literal(value) => {
                 let found = literal_type(value);
                 self.types.insert(expr.id, found);
             }
-            Kind::Ident(name) => {
+            ExprKind::Ident(name) => {
                 let name = name.clone();
                 if !self.identifier(expr, &name) {
                     self.undeclared(expr.id, &name);
                 }
             }
-            Kind::Select { .. } => self.check_select(expr),
-            Kind::Call(_) => self.check_call(expr),
-            Kind::List(elements) => {
+            ExprKind::Select { .. } => self.check_select(expr),
+            ExprKind::Call(_) => self.check_call(expr),
+            ExprKind::List(elements) => {
                 let found = self.check_list(elements);
-                self.types.insert(expr.id, Type::list(found));
+                self.types.insert(expr.id, CelType::list(found));
             }
-            Kind::Map(entries) => {
+            ExprKind::Map(entries) => {
                 let (key, value) = self.check_map(entries);
-                self.types.insert(expr.id, Type::map(key, value));
+                self.types.insert(expr.id, CelType::map(key, value));
             }
-            Kind::Struct { .. } => self.check_struct(expr),
-            Kind::Comprehension(fold) => {
+            ExprKind::Struct { .. } => self.check_struct(expr),
+            ExprKind::Comprehension(fold) => {
                 let found = self.check_fold(fold);
                 self.types.insert(expr.id, found);
             }
         }
     }
 
-    /// Takes the node for a name, if there is one of that name.
+    /// Resolves the node as a name, if there is a declaration for it.
     fn identifier(&mut self, expr: &mut Expr, name: &str) -> bool {
         let name = name.strip_prefix('.').unwrap_or(name);
         let variable = self.scopes.iter().rev().find(|(scoped, _)| &**scoped == name).map(|(_, found)| found.clone());
@@ -146,12 +148,12 @@ impl Checker<'_> {
             found
         } else if let Some(named) = self.environment.type_named(name) {
             self.type_names.insert(expr.id, named.clone());
-            Type::Type(Some(Arc::new(named)))
+            CelType::Type(Some(Arc::new(named)))
         } else {
             return false;
         };
         self.types.insert(expr.id, found);
-        expr.kind = Kind::Ident(name.into());
+        expr.kind = ExprKind::Ident(name.into());
         true
     }
 
@@ -161,60 +163,60 @@ impl Checker<'_> {
         {
             return;
         }
-        let Kind::Select { operand, field, test_only } = &mut expr.kind else { return };
+        let ExprKind::Select { operand, field, test_only } = &mut expr.kind else { return };
         let found = self.field(expr.id, operand, field, false);
-        let found = if *test_only { Type::Bool } else { self.bindings.resolve(&found, false) };
+        let found = if *test_only { CelType::Bool } else { self.bindings.resolve(&found, false) };
         self.types.insert(expr.id, found);
     }
 
-    /// The type of `operand.field`.
-    fn field(&mut self, id: Id, operand: &mut Expr, field: &str, optional: bool) -> Type {
+    /// Returns the type of `operand.field`.
+    fn field(&mut self, id: Id, operand: &mut Expr, field: &str, optional: bool) -> CelType {
         self.check(operand);
         let operand_type = self.bindings.resolve(&self.type_of(operand), false);
         let inner = operand_type.in_optional();
         let target = inner.unwrap_or(&operand_type);
         let found = match target {
-            Type::Map(_, value) => (**value).clone(),
-            Type::Struct(name) => self.declared_field(id, name, field),
-            Type::Var(_) => {
-                self.bindings.assignable(&Type::Dyn, target);
-                Type::Dyn
+            CelType::Map(_, value) => (**value).clone(),
+            CelType::Struct(name) => self.declared_field(id, name, field),
+            CelType::Var(_) => {
+                self.bindings.assignable(&CelType::Dyn, target);
+                CelType::Dyn
             }
             other => {
                 if !other.is_dyn_or_error() {
                     self.problem(id, format!("type '{other}' does not support field selection"));
                 }
-                Type::Dyn
+                CelType::Dyn
             }
         };
-        if inner.is_some() || optional { Type::optional(found) } else { found }
+        if inner.is_some() || optional { CelType::optional(found) } else { found }
     }
 
-    fn declared_field(&mut self, id: Id, object: &str, field: &str) -> Type {
+    fn declared_field(&mut self, id: Id, object: &str, field: &str) -> CelType {
         match self.environment.field(object, field) {
             Some(Some(found)) => found,
             Some(None) => {
                 self.problem(id, format!("undefined field '{field}'"));
-                Type::Error
+                CelType::Error
             }
             None => {
                 self.problem(id, format!("unexpected failed resolution of '{object}'"));
-                Type::Error
+                CelType::Error
             }
         }
     }
 
-    /// The type of elements; where they are of several, that is told later, except within `format`.
-    fn joined(&mut self, previous: Option<Type>, current: Type) -> Type {
+    /// Returns the common type of elements. Mixed types are reported later, except within `format`.
+    fn joined(&mut self, previous: Option<CelType>, current: CelType) -> CelType {
         match previous {
             None => current,
             Some(previous) if self.bindings.assignable(&previous, &current) => unify::most_general(&previous, &current),
-            Some(_) => Type::Dyn,
+            Some(_) => CelType::Dyn,
         }
     }
 
-    /// What an optional element holds.
-    fn unwrapped(&mut self, at: Id, found: Type, optional: bool) -> Type {
+    /// Returns the type inside an optional element.
+    fn unwrapped(&mut self, at: Id, found: CelType, optional: bool) -> CelType {
         if !optional {
             return found;
         }
@@ -222,12 +224,12 @@ impl Checker<'_> {
             return inner.clone();
         }
         if !found.is_dyn() {
-            self.mismatch(at, &Type::optional(found.clone()), &found);
+            self.mismatch(at, &CelType::optional(found.clone()), &found);
         }
         found
     }
 
-    fn check_list(&mut self, elements: &mut [ListElement]) -> Type {
+    fn check_list(&mut self, elements: &mut [ListElement]) -> CelType {
         let mut joined = None;
         for element in elements {
             self.check(&mut element.value);
@@ -238,7 +240,7 @@ impl Checker<'_> {
         joined.unwrap_or_else(|| self.bindings.fresh())
     }
 
-    fn check_map(&mut self, entries: &mut [Entry]) -> (Type, Type) {
+    fn check_map(&mut self, entries: &mut [MapEntry]) -> (CelType, CelType) {
         let (mut keys, mut values) = (None, None);
         for entry in entries {
             self.check(&mut entry.key);
@@ -252,23 +254,23 @@ impl Checker<'_> {
     }
 
     fn check_struct(&mut self, expr: &mut Expr) {
-        let Kind::Struct { name, fields } = &mut expr.kind else { return };
+        let ExprKind::Struct { name, fields } = &mut expr.kind else { return };
         let written = name.strip_prefix('.').unwrap_or(name);
         let declared = match self.environment.type_named(written) {
             None => {
                 let name = name.clone();
                 return self.undeclared(expr.id, &name);
             }
-            Some(Type::Struct(declared)) => declared,
+            Some(CelType::Struct(declared)) => declared,
             Some(other) => {
                 let message = format!("'{}' is not a message type", other.name());
                 self.problem(expr.id, message);
-                self.types.insert(expr.id, Type::Error);
+                self.types.insert(expr.id, CelType::Error);
                 return;
             }
         };
         *name = declared.clone();
-        self.types.insert(expr.id, Type::Struct(declared.clone()));
+        self.types.insert(expr.id, CelType::Struct(declared.clone()));
         for field in fields {
             self.check(&mut field.value);
             let expected = self.declared_field(field.id, &declared, &field.name);
@@ -281,7 +283,7 @@ impl Checker<'_> {
         }
     }
 
-    fn check_fold(&mut self, fold: &mut Comprehension) -> Type {
+    fn check_fold(&mut self, fold: &mut Comprehension) -> CelType {
         self.check(&mut fold.range);
         self.check(&mut fold.init);
         let range = self.bindings.resolve(&self.type_of(&fold.range), false);
@@ -295,7 +297,7 @@ impl Checker<'_> {
             self.scopes.push((var2.clone(), second));
         }
         self.check(&mut fold.condition);
-        self.assert(&fold.condition, &Type::Bool);
+        self.assert(&fold.condition, &CelType::Bool);
         self.check(&mut fold.step);
         self.assert(&fold.step, &accu);
         self.scopes.truncate(inner);
@@ -304,26 +306,26 @@ impl Checker<'_> {
         self.bindings.resolve(&self.type_of(&fold.result), false)
     }
 
-    fn variables_of(&mut self, range: &Type, fold: &Comprehension) -> (Type, Type) {
+    fn variables_of(&mut self, range: &CelType, fold: &Comprehension) -> (CelType, CelType) {
         match range {
-            Type::List(element) if fold.var2.is_some() => (Type::Int, (**element).clone()),
-            Type::List(element) => ((**element).clone(), Type::Error),
-            Type::Map(key, value) => ((**key).clone(), (**value).clone()),
-            Type::Dyn | Type::Error | Type::Var(_) => {
-                self.bindings.assignable(&Type::Dyn, range);
-                (Type::Dyn, Type::Dyn)
+            CelType::List(element) if fold.var2.is_some() => (CelType::Int, (**element).clone()),
+            CelType::List(element) => ((**element).clone(), CelType::Error),
+            CelType::Map(key, value) => ((**key).clone(), (**value).clone()),
+            CelType::Dyn | CelType::Error | CelType::Var(_) => {
+                self.bindings.assignable(&CelType::Dyn, range);
+                (CelType::Dyn, CelType::Dyn)
             }
             other => {
                 let message = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
                 self.problem(fold.range.id, message);
-                (Type::Error, Type::Error)
+                (CelType::Error, CelType::Error)
             }
         }
     }
 
-    fn assert(&mut self, expr: &Expr, expected: &Type) {
+    fn assert(&mut self, expr: &Expr, expected: &CelType) {
         let found = self.type_of(expr);
         if !self.bindings.assignable(expected, &found) {
             self.mismatch(expr.id, expected, &found);
@@ -331,22 +333,22 @@ impl Checker<'_> {
     }
 }
 
-fn literal_type(value: &Literal) -> Type {
+fn literal_type(value: &Literal) -> CelType {
     match value {
-        Literal::Null => Type::Null,
-        Literal::Bool(_) => Type::Bool,
-        Literal::Int(_) => Type::Int,
-        Literal::Uint(_) => Type::Uint,
-        Literal::Double(_) => Type::Double,
-        Literal::String(_) => Type::String,
-        Literal::Bytes(_) => Type::Bytes,
+        Literal::Null => CelType::Null,
+        Literal::Bool(_) => CelType::Bool,
+        Literal::Int(_) => CelType::Int,
+        Literal::Uint(_) => CelType::Uint,
+        Literal::Double(_) => CelType::Double,
+        Literal::String(_) => CelType::String,
+        Literal::Bytes(_) => CelType::Bytes,
     }
 }
 
-/// A text constant.
+/// Returns a constant text.
 fn constant_text(expr: &Expr) -> Option<&str> {
     match &expr.kind {
-        Kind::Literal(Literal::String(text)) => Some(text),
+        ExprKind::Literal(Literal::String(text)) => Some(text),
         _ => None,
     }
 }

@@ -1,10 +1,14 @@
 use super::*;
 
 fn environment() -> Environment {
-    let fields =
-        [("name".into(), Type::String), ("__in__".into(), Type::Int), ("ports".into(), Type::list(Type::Int))].into();
+    let fields = [
+        ("name".into(), CelType::String),
+        ("__in__".into(), CelType::Int),
+        ("ports".into(), CelType::list(CelType::Int)),
+    ]
+    .into();
     Environment {
-        variables: [("self".into(), Type::Struct("Self".into())), ("any".into(), Type::Dyn)].into(),
+        variables: [("self".into(), CelType::Struct("Self".into())), ("any".into(), CelType::Dyn)].into(),
         objects: [("Self".into(), fields)].into(),
         ..Environment::default()
     }
@@ -56,7 +60,7 @@ fn expressions_have_types_or_problems() {
 }
 
 #[test]
-fn all_problems_are_told_in_the_order_of_the_text() {
+fn problems_are_in_text_order() {
     let problems = compile("b + a", &environment()).expect_err("two names that are not there");
     let lines: Vec<&str> = problems.lines().filter(|line| line.starts_with("ERROR")).collect();
     assert_eq!(lines.len(), 2);

@@ -1,32 +1,32 @@
-//! Which type may stand for which, and what the unknown ones turn out to be.
+//! Assignability of types, and inference of unknown ones.
 
-use crate::types::Type;
+use crate::types::CelType;
 use std::sync::Arc;
 
-/// What has been found out about types not known at first.
+/// Inferred types of type variables.
 #[derive(Debug, Default)]
-pub(super) struct Bindings {
-    found: Vec<Option<Type>>,
-    /// What was there before, for taking back an attempt that failed.
-    trail: Vec<(usize, Option<Type>)>,
+pub(super) struct TypeBindings {
+    found: Vec<Option<CelType>>,
+    /// Previous values, to undo a failed attempt.
+    trail: Vec<(usize, Option<CelType>)>,
 }
 
-impl Bindings {
-    /// A type that is not known yet.
-    pub(super) fn fresh(&mut self) -> Type {
+impl TypeBindings {
+    /// Creates a type variable.
+    pub(super) fn fresh(&mut self) -> CelType {
         self.found.push(None);
-        Type::Var(self.found.len() - 1)
+        CelType::Var(self.found.len() - 1)
     }
 
-    fn get(&self, one: &Type) -> Option<&Type> {
+    fn get(&self, one: &CelType) -> Option<&CelType> {
         match one {
-            Type::Var(number) => self.found.get(*number)?.as_ref(),
+            CelType::Var(number) => self.found.get(*number)?.as_ref(),
             _ => None,
         }
     }
 
-    fn bind(&mut self, variable: &Type, to: Type) {
-        if let Type::Var(number) = variable {
+    fn bind(&mut self, variable: &CelType, to: CelType) {
+        if let CelType::Var(number) = variable {
             let before = self.found[*number].replace(to);
             self.trail.push((*number, before));
         }
@@ -43,50 +43,50 @@ impl Bindings {
         false
     }
 
-    /// Whether `from` may stand for `to`; what that tells about unknown types is kept if so.
-    pub(super) fn assignable(&mut self, from: &Type, to: &Type) -> bool {
+    /// Returns true if `from` is assignable to `to`, and then keeps the inferred types.
+    pub(super) fn assignable(&mut self, from: &CelType, to: &CelType) -> bool {
         self.attempt(|bindings| bindings.fits(from, to))
     }
 
-    /// The same for two lists of types at once.
-    pub(super) fn assignable_all(&mut self, from: &[Type], to: &[Type]) -> bool {
+    /// Unifies two lists of types at once.
+    pub(super) fn assignable_all(&mut self, from: &[CelType], to: &[CelType]) -> bool {
         self.attempt(|bindings| bindings.fit_all(from, to))
     }
 
-    fn fit_all(&mut self, from: &[Type], to: &[Type]) -> bool {
+    fn fit_all(&mut self, from: &[CelType], to: &[CelType]) -> bool {
         from.len() == to.len() && from.iter().zip(to).all(|(from, to)| self.fits(from, to))
     }
 
-    fn fits(&mut self, from: &Type, to: &Type) -> bool {
-        if matches!(to, Type::Var(_)) {
+    fn fits(&mut self, from: &CelType, to: &CelType) -> bool {
+        if matches!(to, CelType::Var(_)) {
             match self.substitutes(from, to) {
                 (true, _) => return true,
                 (false, true) => return false,
                 (false, false) => {}
             }
         }
-        if matches!(from, Type::Var(_)) {
+        if matches!(from, CelType::Var(_)) {
             return self.substitutes(to, from).0;
         }
         if from.is_dyn_or_error() || to.is_dyn_or_error() {
             return true;
         }
         match (from, to) {
-            (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
-            (Type::Type(_), Type::Type(_)) => true,
-            (Type::List(one), Type::List(other)) => self.fits(one, other),
-            (Type::Map(key, value), Type::Map(other_key, other_value)) => {
+            (CelType::Null, other) | (other, CelType::Null) => other.is_nullable(),
+            (CelType::Type(_), CelType::Type(_)) => true,
+            (CelType::List(one), CelType::List(other)) => self.fits(one, other),
+            (CelType::Map(key, value), CelType::Map(other_key, other_value)) => {
                 self.fits(key, other_key) && self.fits(value, other_value)
             }
-            (Type::Opaque(name, parameters), Type::Opaque(other, others)) => {
+            (CelType::Opaque(name, parameters), CelType::Opaque(other, others)) => {
                 name == other && self.fit_all(parameters, others)
             }
             (one, other) => one == other,
         }
     }
 
-    /// Whether `one` can be what `variable` is, and whether that was known before.
-    fn substitutes(&mut self, one: &Type, variable: &Type) -> (bool, bool) {
+    /// Returns true if `one` can be the value of `variable`, and true if that was already known.
+    fn substitutes(&mut self, one: &CelType, variable: &CelType) -> (bool, bool) {
         if one == variable {
             return (true, true);
         }
@@ -110,26 +110,26 @@ impl Bindings {
         (true, true)
     }
 
-    /// Whether a variable is nowhere within a type.
-    fn is_free_of(&self, variable: &Type, within: &Type) -> bool {
+    /// Returns true if a variable does not occur in a type.
+    fn is_free_of(&self, variable: &CelType, within: &CelType) -> bool {
         if variable == within {
             return false;
         }
         match within {
-            Type::Var(_) => self.get(within).is_none_or(|found| self.is_free_of(variable, found)),
-            Type::List(one) | Type::Type(Some(one)) => self.is_free_of(variable, one),
-            Type::Map(key, value) => self.is_free_of(variable, key) && self.is_free_of(variable, value),
-            Type::Opaque(_, parameters) => parameters.iter().all(|parameter| self.is_free_of(variable, parameter)),
+            CelType::Var(_) => self.get(within).is_none_or(|found| self.is_free_of(variable, found)),
+            CelType::List(one) | CelType::Type(Some(one)) => self.is_free_of(variable, one),
+            CelType::Map(key, value) => self.is_free_of(variable, key) && self.is_free_of(variable, value),
+            CelType::Opaque(_, parameters) => parameters.iter().all(|parameter| self.is_free_of(variable, parameter)),
             _ => true,
         }
     }
 
-    /// The type with all that was found out put in; with `to_dyn`, what was not is dynamic.
-    pub(super) fn resolve(&self, one: &Type, to_dyn: bool) -> Type {
+    /// Returns the type with all inferred types substituted. With `to_dyn`, types that were not inferred are dynamic.
+    pub(super) fn resolve(&self, one: &CelType, to_dyn: bool) -> CelType {
         match one {
-            Type::Var(_) => match self.get(one) {
+            CelType::Var(_) => match self.get(one) {
                 Some(found) => self.resolve(found, to_dyn),
-                None if to_dyn => Type::Dyn,
+                None if to_dyn => CelType::Dyn,
                 None => one.clone(),
             },
             _ => map_inner(one, &mut |inner| self.resolve(inner, to_dyn)),
@@ -137,40 +137,40 @@ impl Bindings {
     }
 }
 
-/// The type with `change` applied to the types within it.
-pub(super) fn map_inner(one: &Type, change: &mut dyn FnMut(&Type) -> Type) -> Type {
+/// Returns the type with `change` applied to its parameters.
+pub(super) fn map_inner(one: &CelType, change: &mut dyn FnMut(&CelType) -> CelType) -> CelType {
     match one {
-        Type::List(inner) => Type::list(change(inner)),
-        Type::Map(key, value) => Type::map(change(key), change(value)),
-        Type::Opaque(name, parameters) => Type::Opaque(name.clone(), parameters.iter().map(change).collect()),
-        Type::Type(Some(inner)) => Type::Type(Some(Arc::new(change(inner)))),
+        CelType::List(inner) => CelType::list(change(inner)),
+        CelType::Map(key, value) => CelType::map(change(key), change(value)),
+        CelType::Opaque(name, parameters) => CelType::Opaque(name.clone(), parameters.iter().map(change).collect()),
+        CelType::Type(Some(inner)) => CelType::Type(Some(Arc::new(change(inner)))),
         other => other.clone(),
     }
 }
 
-/// The more general of two types that fit each other.
-pub(super) fn most_general(one: &Type, other: &Type) -> Type {
+/// Returns the more general of two compatible types.
+pub(super) fn most_general(one: &CelType, other: &CelType) -> CelType {
     if is_less_specific(one, other) { one.clone() } else { other.clone() }
 }
 
-fn is_less_specific(one: &Type, other: &Type) -> bool {
-    if one.is_dyn() || matches!(one, Type::Var(_) | Type::Param(_)) {
+fn is_less_specific(one: &CelType, other: &CelType) -> bool {
+    if one.is_dyn() || matches!(one, CelType::Var(_) | CelType::Param(_)) {
         return true;
     }
-    if other.is_dyn() || matches!(other, Type::Var(_) | Type::Param(_)) {
+    if other.is_dyn() || matches!(other, CelType::Var(_) | CelType::Param(_)) {
         return false;
     }
     match (one, other) {
-        (Type::List(one), Type::List(other)) => is_less_specific(one, other),
-        (Type::Map(key, value), Type::Map(other_key, other_value)) => {
+        (CelType::List(one), CelType::List(other)) => is_less_specific(one, other),
+        (CelType::Map(key, value), CelType::Map(other_key, other_value)) => {
             is_less_specific(key, other_key) && is_less_specific(value, other_value)
         }
-        (Type::Opaque(name, parameters), Type::Opaque(other, others)) => {
+        (CelType::Opaque(name, parameters), CelType::Opaque(other, others)) => {
             name == other
                 && parameters.len() == others.len()
                 && parameters.iter().zip(others.iter()).all(|(one, other)| is_less_specific(one, other))
         }
-        (Type::Type(_), Type::Type(_)) => true,
+        (CelType::Type(_), CelType::Type(_)) => true,
         (one, other) => one == other,
     }
 }

@@ -1,37 +1,37 @@
-//! What calls cost: the standard functions, and those whose overloads bring an estimate of their own.
+//! Cost estimates of calls: the standard functions, and overloads with their own estimate.
 
-use super::{EntrySize, Estimator, LIST_COST, Node, PATTERN_FACTOR, Range, TEXT_FACTOR};
+use super::{CostRange, EntrySize, EstimatedNode, Estimator, LIST_COST, PATTERN_FACTOR, TEXT_FACTOR};
 use crate::functions::Overload;
-use crate::syntax::{Call, Expr, Kind, Literal};
-use crate::types::Type;
+use crate::syntax::{CallExpr, Expr, ExprKind, Literal};
+use crate::types::CelType;
 
-/// The cost of a call and the size of what it gives.
-pub(super) struct Estimate {
-    pub(super) cost: Range,
-    pub(super) result: Option<Range>,
+/// Cost of a call and size of its result.
+pub(super) struct CallEstimate {
+    pub(super) cost: CostRange,
+    pub(super) result: Option<CostRange>,
 }
 
-impl Estimate {
-    pub(super) fn of(cost: Range) -> Self {
+impl CallEstimate {
+    pub(super) fn of(cost: CostRange) -> Self {
         Self { cost, result: None }
     }
 
-    pub(super) fn with(cost: Range, result: Range) -> Self {
+    pub(super) fn with(cost: CostRange, result: CostRange) -> Self {
         Self { cost, result: Some(result) }
     }
 }
 
-/// A call with what is known of its arguments.
-pub(super) struct Site<'n, 'c> {
+/// Call with the known facts about its arguments.
+pub(super) struct CallSite<'n, 'c> {
     pub(super) function: &'n str,
     pub(super) overload: &'static Overload,
-    pub(super) target: Option<&'n Node<'c>>,
-    pub(super) args: &'n [Node<'c>],
-    costs: &'n [Range],
+    pub(super) target: Option<&'n EstimatedNode<'c>>,
+    pub(super) args: &'n [EstimatedNode<'c>],
+    costs: &'n [CostRange],
 }
 
 impl<'c> Estimator<'c> {
-    pub(super) fn call(&mut self, expr: &'c Expr, call: &'c Call) -> Range {
+    pub(super) fn call(&mut self, expr: &'c Expr, call: &'c CallExpr) -> CostRange {
         if &*call.function == "dyn"
             && let Some(arg) = call.args.first()
         {
@@ -45,17 +45,18 @@ impl<'c> Estimator<'c> {
         }
         let overloads = self.checked.overloads.get(&expr.id).map_or(&[][..], Vec::as_slice);
         if overloads.is_empty() {
-            return Range::fixed(0);
+            return CostRange::fixed(0);
         }
-        let mut sum = Range::fixed(0);
+        let mut sum = CostRange::fixed(0);
         let target = call.target.as_deref().map(|target| {
             sum = self.cost(target);
             self.node(target)
         });
-        let mut total = Range::new(u64::MAX, 0);
-        let mut result: Option<Range> = None;
+        let mut total = CostRange::new(u64::MAX, 0);
+        let mut result: Option<CostRange> = None;
         for overload in overloads {
-            let site = Site { function: &call.function, overload, target: target.as_ref(), args: &args, costs: &costs };
+            let site =
+                CallSite { function: &call.function, overload, target: target.as_ref(), args: &args, costs: &costs };
             let estimate = self.function(expr, &site);
             total = total.union(estimate.cost);
             if let Some(size) = estimate.result {
@@ -70,8 +71,8 @@ impl<'c> Estimator<'c> {
         sum.plus(total)
     }
 
-    /// `dyn` only hides a type.
-    fn dyn_call(&mut self, expr: &'c Expr, arg: &'c Expr) -> Range {
+    /// `dyn` changes the type and nothing else.
+    fn dyn_call(&mut self, expr: &'c Expr, arg: &'c Expr) -> CostRange {
         let cost = self.cost(arg);
         if let Some(size) = self.size(arg) {
             self.sizes.insert(expr.id, size);
@@ -79,10 +80,10 @@ impl<'c> Estimator<'c> {
         if let Some(entries) = self.entry_size(arg) {
             self.entries.insert(expr.id, entries);
         }
-        cost.plus(Range::fixed(1))
+        cost.plus(CostRange::fixed(1))
     }
 
-    fn note_index(&mut self, expr: &'c Expr, call: &'c Call, overload: &Overload, result: &mut Option<Range>) {
+    fn note_index(&mut self, expr: &'c Expr, call: &'c CallExpr, overload: &Overload, result: &mut Option<CostRange>) {
         let name = match overload.id {
             "index_list" => "@items",
             "index_map" => "@values",
@@ -94,65 +95,66 @@ impl<'c> Estimator<'c> {
         self.paths.insert(expr.id, path);
     }
 
-    fn function(&mut self, expr: &'c Expr, site: &Site<'_, 'c>) -> Estimate {
-        let args = site.costs.iter().fold(Range::fixed(0), |sum, cost| sum.plus(*cost));
+    fn function(&mut self, expr: &'c Expr, site: &CallSite<'_, 'c>) -> CallEstimate {
+        let args = site.costs.iter().fold(CostRange::fixed(0), |sum, cost| sum.plus(*cost));
         let own =
             self.of_lists_and_sets(site).or_else(|| self.of_kubernetes(site)).or_else(|| self.of_standard(expr, site));
         match own {
             Some(estimate) if is_control(site.overload.id) => estimate,
-            Some(estimate) => Estimate { cost: estimate.cost.plus(args), ..estimate },
-            None => Estimate::of(Range::fixed(1).plus(args)),
+            Some(estimate) => CallEstimate { cost: estimate.cost.plus(args), ..estimate },
+            None => CallEstimate::of(CostRange::fixed(1).plus(args)),
         }
     }
 
-    /// The size a node was found to have, or is declared to have.
-    pub(super) fn node_size(&self, node: &Node<'_>) -> Range {
-        node.size.or_else(|| self.declared_size(&node.path)).unwrap_or(Range::UNKNOWN)
+    /// Returns the computed size of a node, or its declared size.
+    pub(super) fn node_size(&self, node: &EstimatedNode<'_>) -> CostRange {
+        node.size.or_else(|| self.declared_size(&node.path)).unwrap_or(CostRange::UNKNOWN)
     }
 
-    fn of_standard(&mut self, expr: &'c Expr, site: &Site<'_, 'c>) -> Option<Estimate> {
-        let found = |node: &Node<'_>| node.size.unwrap_or(Range::UNKNOWN);
+    fn of_standard(&mut self, expr: &'c Expr, site: &CallSite<'_, 'c>) -> Option<CallEstimate> {
+        let found = |node: &EstimatedNode<'_>| node.size.unwrap_or(CostRange::UNKNOWN);
         let target = site.target.map(found);
         let first = site.args.first().map(found);
         let second = site.args.get(1).map(found);
         Some(match site.overload.id {
-            "string_format" => Estimate::of(target?.scaled(TEXT_FACTOR)),
+            "string_format" => CallEstimate::of(target?.scaled(TEXT_FACTOR)),
             "string_to_bytes" => {
                 let size = first?;
-                Estimate::with(size.scaled(TEXT_FACTOR), Range::new(size.min, size.max.wrapping_mul(4)))
+                CallEstimate::with(size.scaled(TEXT_FACTOR), CostRange::new(size.min, size.max.wrapping_mul(4)))
             }
             "bytes_to_string" => {
                 let size = first?;
-                Estimate::with(size.scaled(TEXT_FACTOR), Range::new(size.min / 4, size.max))
+                CallEstimate::with(size.scaled(TEXT_FACTOR), CostRange::new(size.min / 4, size.max))
             }
             "strings_quote" => {
                 let size = first?;
-                let result = Range::new(size.min.wrapping_add(2), size.max.wrapping_mul(2).wrapping_add(2));
-                Estimate::with(size.scaled(TEXT_FACTOR), result)
+                let result = CostRange::new(size.min.wrapping_add(2), size.max.wrapping_mul(2).wrapping_add(2));
+                CallEstimate::with(size.scaled(TEXT_FACTOR), result)
             }
-            "starts_with_string" | "ends_with_string" => Estimate::of(first?.scaled(TEXT_FACTOR)),
-            "in_list" => Estimate::of(second?.scaled(1.0)),
+            "starts_with_string" | "ends_with_string" => CallEstimate::of(first?.scaled(TEXT_FACTOR)),
+            "in_list" => CallEstimate::of(second?.scaled(1.0)),
             "matches_string" => {
-                let text = target?.plus(Range::fixed(1)).scaled(TEXT_FACTOR);
-                Estimate::of(text.times(first?.scaled(PATTERN_FACTOR)))
+                let text = target?.plus(CostRange::fixed(1)).scaled(TEXT_FACTOR);
+                CallEstimate::of(text.times(first?.scaled(PATTERN_FACTOR)))
             }
-            "contains_string" => Estimate::of(target?.scaled(TEXT_FACTOR).times(first?.scaled(TEXT_FACTOR))),
+            "contains_string" => CallEstimate::of(target?.scaled(TEXT_FACTOR).times(first?.scaled(TEXT_FACTOR))),
             "logical_or" | "logical_and" => {
                 let left = site.costs[0];
-                Estimate::of(Range::new(left.min, left.plus(site.costs[1]).max))
+                CallEstimate::of(CostRange::new(left.min, left.plus(site.costs[1]).max))
             }
             "conditional" => {
                 let entries = EntrySize::union(self.entry_of(&site.args[1]), self.entry_of(&site.args[2]));
                 self.note_entries(expr, entries);
                 let cost = site.costs[0].plus(site.costs[1].union(site.costs[2]));
-                Estimate::with(cost, second?.union(found(&site.args[2])))
+                CallEstimate::with(cost, second?.union(found(&site.args[2])))
             }
             "add_string" | "add_bytes" | "add_list" => {
                 let entries = EntrySize::union(self.entry_of(&site.args[0]), self.entry_of(&site.args[1]));
                 self.note_entries(expr, entries);
                 let result = first?.plus(second?);
-                let cost = if site.overload.id == "add_list" { Range::fixed(1) } else { result.scaled(TEXT_FACTOR) };
-                Estimate::with(cost, result)
+                let cost =
+                    if site.overload.id == "add_list" { CostRange::fixed(1) } else { result.scaled(TEXT_FACTOR) };
+                CallEstimate::with(cost, result)
             }
             "less_string"
             | "greater_string"
@@ -165,13 +167,13 @@ impl<'c> Estimator<'c> {
             | "equals"
             | "not_equals" => {
                 let most = first?.max.min(second?.max);
-                Estimate::of(Range::new(u64::from(most > 0), most).scaled(TEXT_FACTOR))
+                CallEstimate::of(CostRange::new(u64::from(most > 0), most).scaled(TEXT_FACTOR))
             }
             _ => return None,
         })
     }
 
-    fn entry_of(&self, node: &Node<'_>) -> Option<EntrySize> {
+    fn entry_of(&self, node: &EstimatedNode<'_>) -> Option<EntrySize> {
         node.expr.and_then(|expr| self.entry_size(expr))
     }
 
@@ -181,26 +183,27 @@ impl<'c> Estimator<'c> {
         }
     }
 
-    /// The list and set extensions, whose estimates go by overload.
-    fn of_lists_and_sets(&self, site: &Site<'_, 'c>) -> Option<Estimate> {
+    /// List and set extensions, whose estimates depend on the overload.
+    fn of_lists_and_sets(&self, site: &CallSite<'_, 'c>) -> Option<CallEstimate> {
         let target = site.target.map(|node| self.node_size(node));
-        let list =
-            |factor: f64, size: Range| Estimate::with(size.scaled(factor).plus(Range::fixed(1 + LIST_COST)), size);
+        let list = |factor: f64, size: CostRange| {
+            CallEstimate::with(size.scaled(factor).plus(CostRange::fixed(1 + LIST_COST)), size)
+        };
         let id = site.overload.id;
         Some(match id {
             "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list" => {
                 let product = self.node_size(&site.args[0]).times(self.node_size(&site.args[1]));
                 let factor = if id == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
-                Estimate::of(product.scaled(factor).plus(Range::fixed(1)))
+                CallEstimate::of(product.scaled(factor).plus(CostRange::fixed(1)))
             }
             "list_slice" => {
                 let start = constant(&site.args[0], 0);
                 let end = constant(&site.args[1], target?.max);
-                list(1.0, Range::fixed(end.wrapping_sub(start)))
+                list(1.0, CostRange::fixed(end.wrapping_sub(start)))
             }
             "list_flatten" => list(1.0, target?),
             "list_flatten_int" => list(constant(&site.args[0], u64::MAX) as f64, target?),
-            "lists_range" => list(1.0, Range::fixed(constant(&site.args[0], u64::MAX))),
+            "lists_range" => list(1.0, CostRange::fixed(constant(&site.args[0], u64::MAX))),
             "list_reverse" => list(1.0, target?),
             "list_distinct" => list(2.0, target?.times(target?)),
             _ if id.starts_with("list_") && (id.ends_with("_sort") || id.ends_with("_sortByAssociatedKeys")) => {
@@ -213,27 +216,27 @@ impl<'c> Estimator<'c> {
     }
 }
 
-/// These tell of their arguments' costs themselves.
+/// Functions whose estimates include the costs of their arguments.
 fn is_control(overload: &str) -> bool {
     matches!(overload, "logical_or" | "logical_and" | "conditional")
 }
 
-/// A whole number written out; not below nothing.
-fn constant(node: &Node<'_>, otherwise: u64) -> u64 {
+/// Returns a constant integer of at least zero.
+fn constant(node: &EstimatedNode<'_>, otherwise: u64) -> u64 {
     match node.expr.map(|expr| &expr.kind) {
-        Some(Kind::Literal(Literal::Int(number))) => u64::try_from(*number).unwrap_or_default(),
+        Some(ExprKind::Literal(Literal::Int(number))) => u64::try_from(*number).unwrap_or_default(),
         _ => otherwise,
     }
 }
 
-/// The elements of a list, as far as estimates see them.
-pub(super) fn elements<'c>(list: &Node<'c>) -> Option<Node<'c>> {
+/// Returns the elements of a list, as far as estimates see them.
+pub(super) fn elements<'c>(list: &EstimatedNode<'c>) -> Option<EstimatedNode<'c>> {
     let one = match &list.one {
-        Type::List(element) => (**element).clone(),
-        Type::Map(key, _) => (**key).clone(),
-        Type::Opaque(_, parameters) => parameters.first()?.clone(),
+        CelType::List(element) => (**element).clone(),
+        CelType::Map(key, _) => (**key).clone(),
+        CelType::Opaque(_, parameters) => parameters.first()?.clone(),
         _ => return None,
     };
     let path = if list.path.is_empty() { list.path.clone() } else { list.path.detached_child("@items") };
-    Some(Node { path, one, expr: None, size: None })
+    Some(EstimatedNode { path, one, expr: None, size: None })
 }

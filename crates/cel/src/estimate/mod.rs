@@ -1,5 +1,5 @@
-//! What an expression can cost at most, as cel-go and Kubernetes estimate it. Who may write which rule hangs on these figures, so they
-//! are the same to the last unit.
+//! Estimates of the maximum cost of expressions, as cel-go and Kubernetes compute them. They decide which rules are
+//! accepted, so they match exactly.
 
 mod calls;
 mod library;
@@ -7,27 +7,27 @@ mod range;
 
 pub(crate) use library::{CHECK_COST, costs_one, selector_cost};
 
-pub(crate) use range::Range;
+pub(crate) use range::CostRange;
 
-use crate::check::Checked;
-use crate::schema::{DeclaredType, Shape};
-use crate::syntax::{Comprehension, Expr, Id, Kind, Literal};
-use crate::types::Type;
-use range::Path;
+use crate::check::CheckedExpression;
+use crate::schema::{DeclaredShape, DeclaredType};
+use crate::syntax::{Comprehension, Expr, ExprKind, Id, Literal};
+use crate::types::CelType;
+use range::EstimatePath;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Characters of a text cost a tenth each time it is read through.
+/// Cost of a character each time a string is traversed.
 pub(crate) const TEXT_FACTOR: f64 = 0.1;
-/// Characters of a pattern.
+/// Cost of a character of a pattern.
 pub(crate) const PATTERN_FACTOR: f64 = 0.25;
-/// Making a list, a map, an object.
+/// Cost of constructing a list, a map or an object.
 pub(crate) const LIST_COST: u64 = 10;
 pub(crate) const MAP_COST: u64 = 30;
 pub(crate) const STRUCT_COST: u64 = 40;
 
-/// The cost of an expression whose variables are of the type `root`.
-pub(crate) fn estimate(checked: &Checked, root: Option<&DeclaredType>) -> Range {
+/// Returns the cost of an expression whose variables have the type `root`.
+pub(crate) fn estimate(checked: &CheckedExpression, root: Option<&DeclaredType>) -> CostRange {
     let mut estimator = Estimator {
         checked,
         root,
@@ -39,12 +39,12 @@ pub(crate) fn estimate(checked: &Checked, root: Option<&DeclaredType>) -> Range 
     estimator.cost(&checked.root)
 }
 
-/// The sizes of what a list or a map holds.
+/// Sizes of the elements of a list or a map.
 #[derive(Clone, Copy, Debug)]
 struct EntrySize {
     is_list: bool,
-    key: Range,
-    value: Range,
+    key: CostRange,
+    value: CostRange,
 }
 
 impl EntrySize {
@@ -54,56 +54,57 @@ impl EntrySize {
     }
 }
 
-/// A variable of a comprehension.
+/// Variable of a comprehension.
 #[derive(Clone, Debug)]
-struct Local {
-    path: Path,
-    size: Option<Range>,
+struct LocalVariable {
+    path: EstimatePath,
+    size: Option<CostRange>,
     entries: Option<EntrySize>,
 }
 
-/// An argument, as estimates of calls see it.
-struct Node<'e> {
-    path: Path,
-    one: Type,
+/// Argument of a call, as estimates see it.
+struct EstimatedNode<'e> {
+    path: EstimatePath,
+    one: CelType,
     expr: Option<&'e Expr>,
-    size: Option<Range>,
+    size: Option<CostRange>,
 }
 
 struct Estimator<'c> {
-    checked: &'c Checked,
+    checked: &'c CheckedExpression,
     root: Option<&'c DeclaredType>,
-    paths: HashMap<Id, Path>,
-    locals: HashMap<Arc<str>, Vec<Local>>,
-    sizes: HashMap<Id, Range>,
+    paths: HashMap<Id, EstimatePath>,
+    locals: HashMap<Arc<str>, Vec<LocalVariable>>,
+    sizes: HashMap<Id, CostRange>,
     entries: HashMap<Id, EntrySize>,
 }
 
 impl<'c> Estimator<'c> {
-    fn cost(&mut self, expr: &'c Expr) -> Range {
+    fn cost(&mut self, expr: &'c Expr) -> CostRange {
         match &expr.kind {
-            Kind::Missing | Kind::Literal(_) => Range::fixed(0),
-            Kind::Ident(name) => {
-                let path = self.local(name).map_or_else(|| Path::root(name.clone()), |local| local.path.clone());
+            ExprKind::Missing | ExprKind::Literal(_) => CostRange::fixed(0),
+            ExprKind::Ident(name) => {
+                let path =
+                    self.local(name).map_or_else(|| EstimatePath::root(name.clone()), |local| local.path.clone());
                 self.paths.insert(expr.id, path);
-                Range::fixed(1)
+                CostRange::fixed(1)
             }
-            Kind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
-            Kind::Call(call) => self.call(expr, call),
-            Kind::List(elements) => {
-                let mut sum = Range::fixed(LIST_COST);
-                let mut item = Range::accumulator(elements.is_empty());
+            ExprKind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
+            ExprKind::Call(call) => self.call(expr, call),
+            ExprKind::List(elements) => {
+                let mut sum = CostRange::fixed(LIST_COST);
+                let mut item = CostRange::accumulator(elements.is_empty());
                 for element in elements {
                     sum = sum.plus(self.cost(&element.value));
                     item = item.union(self.size_or_unknown(&element.value));
                 }
-                self.entries.insert(expr.id, EntrySize { is_list: true, key: Range::fixed(1), value: item });
+                self.entries.insert(expr.id, EntrySize { is_list: true, key: CostRange::fixed(1), value: item });
                 sum
             }
-            Kind::Map(entries) => {
-                let mut sum = Range::fixed(MAP_COST);
-                let mut key = Range::accumulator(entries.is_empty());
-                let mut value = Range::accumulator(entries.is_empty());
+            ExprKind::Map(entries) => {
+                let mut sum = CostRange::fixed(MAP_COST);
+                let mut key = CostRange::accumulator(entries.is_empty());
+                let mut value = CostRange::accumulator(entries.is_empty());
                 for entry in entries {
                     sum = sum.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
                     key = key.union(self.size_or_unknown(&entry.key));
@@ -112,19 +113,19 @@ impl<'c> Estimator<'c> {
                 self.entries.insert(expr.id, EntrySize { is_list: false, key, value });
                 sum
             }
-            Kind::Struct { fields, .. } => {
-                fields.iter().fold(Range::fixed(STRUCT_COST), |sum, field| sum.plus(self.cost(&field.value)))
+            ExprKind::Struct { fields, .. } => {
+                fields.iter().fold(CostRange::fixed(STRUCT_COST), |sum, field| sum.plus(self.cost(&field.value)))
             }
-            Kind::Comprehension(fold) if fold.is_bind() => self.bind(expr, fold),
-            Kind::Comprehension(fold) => self.fold(expr, fold),
+            ExprKind::Comprehension(fold) if fold.is_bind() => self.bind(expr, fold),
+            ExprKind::Comprehension(fold) => self.fold(expr, fold),
         }
     }
 
-    fn local(&self, name: &str) -> Option<&Local> {
+    fn local(&self, name: &str) -> Option<&LocalVariable> {
         self.locals.get(name)?.last()
     }
 
-    fn push(&mut self, name: &Arc<str>, local: Local) {
+    fn push(&mut self, name: &Arc<str>, local: LocalVariable) {
         self.locals.entry(name.clone()).or_default().push(local);
     }
 
@@ -134,8 +135,8 @@ impl<'c> Estimator<'c> {
         }
     }
 
-    fn path(&self, expr: &Expr) -> Path {
-        if let Kind::Ident(name) = &expr.kind
+    fn path(&self, expr: &Expr) -> EstimatePath {
+        if let ExprKind::Ident(name) = &expr.kind
             && let Some(local) = self.local(name)
         {
             return local.path.clone();
@@ -143,21 +144,21 @@ impl<'c> Estimator<'c> {
         self.paths.get(&expr.id).cloned().unwrap_or_default()
     }
 
-    fn select(&mut self, expr: &'c Expr, operand: &'c Expr, field: &Arc<str>, test_only: bool) -> Range {
+    fn select(&mut self, expr: &'c Expr, operand: &'c Expr, field: &Arc<str>, test_only: bool) -> CostRange {
         let sum = self.cost(operand);
         if test_only {
             return sum;
         }
         let own = u64::from(matches!(
             self.checked.type_of(operand),
-            Type::Map(..) | Type::Struct(_) | Type::Param(_) | Type::Var(_)
+            CelType::Map(..) | CelType::Struct(_) | CelType::Param(_) | CelType::Var(_)
         ));
         let path = self.path(operand).child(field.clone());
         self.paths.insert(expr.id, path);
-        sum.plus(Range::fixed(own))
+        sum.plus(CostRange::fixed(own))
     }
 
-    fn bind(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> Range {
+    fn bind(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> CostRange {
         let sum = self.cost(&fold.range).plus(self.cost(&fold.init));
         self.push_accumulator(fold);
         let sum = sum.plus(self.cost(&fold.result));
@@ -172,12 +173,15 @@ impl<'c> Estimator<'c> {
     }
 
     fn push_accumulator(&mut self, fold: &'c Comprehension) {
-        let local =
-            Local { path: self.path(&fold.init), entries: self.entry_size(&fold.init), size: self.size(&fold.init) };
+        let local = LocalVariable {
+            path: self.path(&fold.init),
+            entries: self.entry_size(&fold.init),
+            size: self.size(&fold.init),
+        };
         self.push(&fold.accu, local);
     }
 
-    fn fold(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> Range {
+    fn fold(&mut self, expr: &'c Expr, fold: &'c Comprehension) -> CostRange {
         let sum = self.cost(&fold.range).plus(self.cost(&fold.init));
         self.push_accumulator(fold);
         self.push_variables(fold);
@@ -191,12 +195,12 @@ impl<'c> Estimator<'c> {
         self.pop(&fold.accu);
         let count = self.size_or_unknown(&fold.range);
         match &fold.init.kind {
-            Kind::Literal(_) => {
+            ExprKind::Literal(_) => {
                 if let Some(size) = self.size(&fold.init) {
                     self.sizes.insert(expr.id, size);
                 }
             }
-            Kind::List(_) | Kind::Map(_) => {
+            ExprKind::List(_) | ExprKind::Map(_) => {
                 self.sizes.insert(expr.id, count);
                 if let Some(entries) = self.entry_size(&fold.step) {
                     self.entries.insert(expr.id, entries);
@@ -210,11 +214,15 @@ impl<'c> Estimator<'c> {
     fn push_variables(&mut self, fold: &'c Comprehension) {
         let entries = self.entry_size(&fold.range);
         let is_list = entries
-            .map_or_else(|| matches!(self.checked.type_of(&fold.range), Type::List(_)), |entries| entries.is_list);
+            .map_or_else(|| matches!(self.checked.type_of(&fold.range), CelType::List(_)), |entries| entries.is_list);
         let path = self.path(&fold.range);
         let key = entries.map(|entries| entries.key);
         let value = entries.map(|entries| entries.value);
-        let of = |path: &Path, name: &str, size| Local { path: path.child(name.into()), size, entries: None };
+        let of = |path: &EstimatePath, name: &str, size| LocalVariable {
+            path: path.child(name.into()),
+            size,
+            entries: None,
+        };
         match &fold.var2 {
             Some(var2) => {
                 self.push(&fold.var, of(&path, if is_list { "@indices" } else { "@keys" }, key));
@@ -225,24 +233,24 @@ impl<'c> Estimator<'c> {
         }
     }
 
-    /// The size of a value of the request at the end of a path.
-    fn declared_size(&self, path: &Path) -> Option<Range> {
+    /// Returns the size of a value of the request at the end of a path.
+    fn declared_size(&self, path: &EstimatePath) -> Option<CostRange> {
         let names = path.names();
         let (_, rest) = names.split_first()?;
         let mut at = self.root?;
         for name in rest {
             at = match (&at.shape, &**name) {
-                (Shape::List(inner) | Shape::Map(inner), "@items" | "@values") => inner,
-                // Keys are texts of any length, and have been sized as nothing since they came to be.
-                (Shape::Map(_), "@keys") => return (rest.last() == Some(name)).then(|| Range::new(0, 0)),
-                (Shape::Object(fields), name) => fields.get(name)?,
+                (DeclaredShape::List(inner) | DeclaredShape::Map(inner), "@items" | "@values") => inner,
+                // Keys may have any length, but cel-go has always estimated their size as zero.
+                (DeclaredShape::Map(_), "@keys") => return (rest.last() == Some(name)).then(|| CostRange::new(0, 0)),
+                (DeclaredShape::Object(fields), name) => fields.get(name)?,
                 _ => return None,
             };
         }
-        Some(Range::new(0, u64::try_from(at.max_elements).unwrap_or_default()))
+        Some(CostRange::new(0, u64::try_from(at.max_elements).unwrap_or_default()))
     }
 
-    fn size(&mut self, expr: &'c Expr) -> Option<Range> {
+    fn size(&mut self, expr: &'c Expr) -> Option<CostRange> {
         if let Some(size) = self.sizes.get(&expr.id) {
             return Some(*size);
         }
@@ -254,40 +262,45 @@ impl<'c> Estimator<'c> {
             return Some(size);
         }
         if self.checked.type_of(expr).is_scalar() {
-            return Some(Range::fixed(1));
+            return Some(CostRange::fixed(1));
         }
         match &expr.kind {
-            Kind::Ident(name) => self.local(name)?.size,
+            ExprKind::Ident(name) => self.local(name)?.size,
             _ => None,
         }
     }
 
-    fn size_or_unknown(&mut self, expr: &'c Expr) -> Range {
-        self.size(expr).unwrap_or(Range::UNKNOWN)
+    fn size_or_unknown(&mut self, expr: &'c Expr) -> CostRange {
+        self.size(expr).unwrap_or(CostRange::UNKNOWN)
     }
 
     fn entry_size(&self, expr: &Expr) -> Option<EntrySize> {
         self.entries.get(&expr.id).copied().or_else(|| match &expr.kind {
-            Kind::Ident(name) => self.local(name)?.entries,
+            ExprKind::Ident(name) => self.local(name)?.entries,
             _ => None,
         })
     }
 
-    fn node(&mut self, expr: &'c Expr) -> Node<'c> {
-        Node { path: self.path(expr), one: self.checked.type_of(expr).clone(), expr: Some(expr), size: self.size(expr) }
+    fn node(&mut self, expr: &'c Expr) -> EstimatedNode<'c> {
+        EstimatedNode {
+            path: self.path(expr),
+            one: self.checked.type_of(expr).clone(),
+            expr: Some(expr),
+            size: self.size(expr),
+        }
     }
 }
 
-fn literal_size(expr: &Expr) -> Option<Range> {
+fn literal_size(expr: &Expr) -> Option<CostRange> {
     let size = match &expr.kind {
-        Kind::Literal(Literal::String(text)) => text.chars().count(),
-        Kind::Literal(Literal::Bytes(bytes)) => bytes.len(),
-        Kind::Literal(_) => 1,
-        Kind::List(elements) => elements.len(),
-        Kind::Map(entries) => entries.len(),
+        ExprKind::Literal(Literal::String(text)) => text.chars().count(),
+        ExprKind::Literal(Literal::Bytes(bytes)) => bytes.len(),
+        ExprKind::Literal(_) => 1,
+        ExprKind::List(elements) => elements.len(),
+        ExprKind::Map(entries) => entries.len(),
         _ => return None,
     };
-    Some(Range::fixed(size as u64))
+    Some(CostRange::fixed(size as u64))
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
-//! Ranges of sizes and costs, which do not overflow, and paths to values.
+//! Ranges of sizes and costs with saturating arithmetic, and paths to values.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A size or a cost: the least and the most it can be.
+/// Minimum and maximum of a size or a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct CostRange {
     pub(crate) min: u64,
     pub(crate) max: u64,
 }
 
-impl Range {
+impl CostRange {
     /// Any size.
     pub(crate) const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
 
@@ -23,7 +23,7 @@ impl Range {
         Self { min: size, max: size }
     }
 
-    /// What a union over elements starts from.
+    /// Returns the initial value of a union over elements.
     pub(super) fn accumulator(empty: bool) -> Self {
         Self { min: if empty { 0 } else { u64::MAX }, max: 0 }
     }
@@ -40,7 +40,7 @@ impl Range {
         Self { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// Times a factor, rounded up.
+    /// Multiplies by a factor and rounds up.
     pub(crate) fn scaled(self, factor: f64) -> Self {
         Self { min: scaled(self.min, factor), max: scaled(self.max, factor) }
     }
@@ -48,20 +48,20 @@ impl Range {
 
 fn scaled(size: u64, factor: f64) -> u64 {
     let product = (size as f64 * factor).ceil();
-    // A float that is too large becomes the largest number.
+    // A float out of range becomes the largest number.
     product as u64
 }
 
-/// The way to a value from a variable. It grows as a Go slice does: two paths that grew from one may share what follows, and the later
-/// one wins. cel-go's estimates depend on that.
+/// Path from a variable to a value. It grows like a Go slice: two paths that extend the same path may share their last
+/// element, and the later extension wins. cel-go's estimates depend on that.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Path {
+pub(super) struct EstimatePath {
     names: Rc<RefCell<Vec<Arc<str>>>>,
     room: usize,
     length: usize,
 }
 
-impl Path {
+impl EstimatePath {
     pub(super) fn root(name: Arc<str>) -> Self {
         Self { names: Rc::new(RefCell::new(vec![name])), room: 1, length: 1 }
     }
@@ -82,7 +82,7 @@ impl Path {
         Self { names: Rc::new(RefCell::new(names)), room, length: self.length + 1 }
     }
 
-    /// The same path with one name more, sharing nothing.
+    /// Returns a copy with one more name that shares no element.
     pub(super) fn detached_child(&self, name: &str) -> Self {
         let mut names = self.names();
         names.push(name.into());

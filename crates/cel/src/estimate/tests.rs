@@ -1,11 +1,11 @@
 use super::*;
 use crate::check::{self, Environment, ObjectTypes};
-use crate::schema::Schema;
+use crate::schema::RuleSchema;
 use serde_json::json;
 
 #[test]
 fn costs_follow_the_sizes_that_the_schema_allows() {
-    let schema = Schema::from_json(&json!({"type": "object", "properties": {
+    let schema = RuleSchema::from_json(&json!({"type": "object", "properties": {
         "text": {"type": "string", "maxLength": 10},
         "list": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 3}},
         "number": {"type": "integer"},

@@ -1,13 +1,15 @@
 //! Conversions between types.
 
-use super::{Context, Function, error};
-use crate::program::{Failure, Meter, Value};
+use super::{CallContext, LibraryFunction, error};
+use crate::program::{CelValue, EvaluationFailure, Meter};
+use portolan_gocompat::print::go_double;
+
 use crate::time;
-use crate::types::Type;
+use crate::types::CelType;
 use portolan_types::duration;
 use std::collections::HashMap;
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "bool" => |args, _| one(args, "bool", to_bool),
         "bytes" => to_bytes,
@@ -17,185 +19,172 @@ pub(super) fn function(name: &str) -> Option<Function> {
         "int" => |args, _| one(args, "int", to_int),
         "string" => to_string,
         "timestamp" => |args, _| one(args, "timestamp", to_timestamp),
-        "type" => |args, _| one(args, "type", |value| Some(Ok(Value::Type(value.type_of())))),
+        "type" => |args, _| one(args, "type", |value| Some(Ok(CelValue::Type(value.type_of())))),
         "uint" => |args, _| one(args, "uint", to_uint),
         "size" => |args, _| one(args, "size", size),
         _ => return None,
     })
 }
 
-/// A conversion that a constant stands for.
+/// Converts a constant at compile time.
 ///
 /// # Errors
-/// What the conversion says: the expression cannot be.
-pub(crate) fn convert_constant(function: &str, value: &Value<'static>) -> Result<Value<'static>, String> {
+/// The error of the conversion; the expression is invalid.
+pub(crate) fn convert_constant(function: &str, value: &CelValue<'static>) -> Result<CelValue<'static>, String> {
     let Some(run) = self::function(function) else { return Err(format!("no such overload: {function}(...)")) };
-    let context = Context { patterns: &HashMap::new(), meter: Meter::default() };
+    let context = CallContext { patterns: &HashMap::new(), meter: Meter::default() };
     run(std::slice::from_ref(value), &context).map_err(|failure| failure.message().to_owned())
 }
 
-type Converted<'a> = Option<Result<Value<'a>, String>>;
+type Converted<'a> = Option<Result<CelValue<'a>, String>>;
 
 fn one<'a>(
-    args: &[Value<'a>],
+    args: &[CelValue<'a>],
     function: &str,
-    convert: impl Fn(&Value<'a>) -> Converted<'a>,
-) -> Result<Value<'a>, Failure> {
+    convert: impl Fn(&CelValue<'a>) -> Converted<'a>,
+) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [value] => {
-            convert(value).map_or_else(|| no_overload(function, args), |converted| converted.map_err(Failure::Error))
-        }
+        [value] => convert(value)
+            .map_or_else(|| no_overload(function, args), |converted| converted.map_err(EvaluationFailure::Error)),
         _ => no_overload(function, args),
     }
 }
 
-fn from_text<'a>(value: Option<Value<'a>>, to: &Type) -> Converted<'a> {
+fn from_text<'a>(value: Option<CelValue<'a>>, to: &CelType) -> Converted<'a> {
     Some(value.ok_or_else(|| format!("type conversion error from 'string' to '{}'", to.name())))
 }
 
-fn size<'a>(value: &Value<'a>) -> Converted<'a> {
+fn size<'a>(value: &CelValue<'a>) -> Converted<'a> {
     match value {
-        Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_) => {
-            Some(Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX))))
+        CelValue::String(_) | CelValue::Bytes(_) | CelValue::List(_) | CelValue::Map(_) => {
+            Some(Ok(CelValue::Int(i64::try_from(value.size()).unwrap_or(i64::MAX))))
         }
         _ => None,
     }
 }
 
-fn to_bool<'a>(value: &Value<'a>) -> Converted<'a> {
+fn to_bool<'a>(value: &CelValue<'a>) -> Converted<'a> {
     match value {
-        Value::Bool(value) => Some(Ok(Value::Bool(*value))),
-        Value::String(text) => from_text(
+        CelValue::Bool(value) => Some(Ok(CelValue::Bool(*value))),
+        CelValue::String(text) => from_text(
             match &**text {
-                "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(Value::Bool(true)),
-                "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(Value::Bool(false)),
+                "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(CelValue::Bool(true)),
+                "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(CelValue::Bool(false)),
                 _ => None,
             },
-            &Type::Bool,
+            &CelType::Bool,
         ),
         _ => None,
     }
 }
 
-fn to_bytes<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn to_bytes<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::Bytes(bytes)] => Ok(Value::Bytes(bytes.clone())),
-        [Value::String(text)] => {
+        [CelValue::Bytes(bytes)] => Ok(CelValue::Bytes(bytes.clone())),
+        [CelValue::String(text)] => {
             context.meter.bytes(text.len())?;
-            Ok(Value::Bytes(text.as_bytes().into()))
+            Ok(CelValue::Bytes(text.as_bytes().into()))
         }
         _ => no_overload("bytes", args),
     }
 }
 
-fn to_double<'a>(value: &Value<'a>) -> Converted<'a> {
+fn to_double<'a>(value: &CelValue<'a>) -> Converted<'a> {
     match value {
-        Value::Double(value) => Some(Ok(Value::Double(*value))),
-        Value::Int(value) => Some(Ok(Value::Double(*value as f64))),
-        Value::Uint(value) => Some(Ok(Value::Double(*value as f64))),
-        Value::String(text) => from_text(parse_double(text).map(Value::Double), &Type::Double),
+        CelValue::Double(value) => Some(Ok(CelValue::Double(*value))),
+        CelValue::Int(value) => Some(Ok(CelValue::Double(*value as f64))),
+        CelValue::Uint(value) => Some(Ok(CelValue::Double(*value as f64))),
+        CelValue::String(text) => from_text(parse_double(text).map(CelValue::Double), &CelType::Double),
         _ => None,
     }
 }
 
-/// As Go reads a float: no white space, and no number that is too large.
+/// Parses a float as Go does: no white space, and no number out of range.
 pub(super) fn parse_double(text: &str) -> Option<f64> {
     let named = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
     let value: f64 = text.parse().ok()?;
     (value.is_finite() || matches!(named.as_str(), "inf" | "infinity" | "nan")).then_some(value)
 }
 
-fn to_duration<'a>(value: &Value<'a>) -> Converted<'a> {
+fn to_duration<'a>(value: &CelValue<'a>) -> Converted<'a> {
     match value {
-        Value::Duration(nanos) => Some(Ok(Value::Duration(*nanos))),
-        Value::Int(nanos) => Some(Ok(Value::Duration(*nanos))),
-        Value::String(text) => from_text(duration::parse(text).ok().map(Value::Duration), &Type::Duration),
+        CelValue::Duration(nanos) => Some(Ok(CelValue::Duration(*nanos))),
+        CelValue::Int(nanos) => Some(Ok(CelValue::Duration(*nanos))),
+        CelValue::String(text) => from_text(duration::parse(text).ok().map(CelValue::Duration), &CelType::Duration),
         _ => None,
     }
 }
 
-fn to_timestamp<'a>(value: &Value<'a>) -> Converted<'a> {
+fn to_timestamp<'a>(value: &CelValue<'a>) -> Converted<'a> {
     match value {
-        Value::Timestamp(time) => Some(Ok(Value::Timestamp(*time))),
-        Value::Int(seconds) => {
-            Some(time::from_seconds(*seconds).map(Value::Timestamp).ok_or_else(|| "timestamp overflow".to_owned()))
+        CelValue::Timestamp(time) => Some(Ok(CelValue::Timestamp(*time))),
+        CelValue::Int(seconds) => {
+            Some(time::from_seconds(*seconds).map(CelValue::Timestamp).ok_or_else(|| "timestamp overflow".to_owned()))
         }
-        Value::String(text) => from_text(time::parse_timestamp(text).map(Value::Timestamp), &Type::Timestamp),
+        CelValue::String(text) => from_text(time::parse_timestamp(text).map(CelValue::Timestamp), &CelType::Timestamp),
         _ => None,
     }
 }
 
-fn to_int<'a>(value: &Value<'a>) -> Converted<'a> {
+fn to_int<'a>(value: &CelValue<'a>) -> Converted<'a> {
     let overflow = || "integer overflow".to_owned();
     match value {
-        Value::Int(value) => Some(Ok(Value::Int(*value))),
-        Value::Uint(value) => Some(i64::try_from(*value).map(Value::Int).map_err(|_| overflow())),
-        Value::Double(value)
+        CelValue::Int(value) => Some(Ok(CelValue::Int(*value))),
+        CelValue::Uint(value) => Some(i64::try_from(*value).map(CelValue::Int).map_err(|_| overflow())),
+        CelValue::Double(value)
             if value.is_finite() && *value > -9.223_372_036_854_776e18 && *value < 9.223_372_036_854_776e18 =>
         {
-            Some(Ok(Value::Int(*value as i64)))
+            Some(Ok(CelValue::Int(*value as i64)))
         }
-        Value::Double(_) => Some(Err(overflow())),
-        Value::Duration(nanos) => Some(Ok(Value::Int(*nanos))),
-        Value::Timestamp(time) => Some(Ok(Value::Int(time.as_second()))),
-        Value::String(text) => from_text(text.parse().ok().map(Value::Int), &Type::Int),
+        CelValue::Double(_) => Some(Err(overflow())),
+        CelValue::Duration(nanos) => Some(Ok(CelValue::Int(*nanos))),
+        CelValue::Timestamp(time) => Some(Ok(CelValue::Int(time.as_second()))),
+        CelValue::String(text) => from_text(text.parse().ok().map(CelValue::Int), &CelType::Int),
         _ => None,
     }
 }
 
-fn to_uint<'a>(value: &Value<'a>) -> Converted<'a> {
+fn to_uint<'a>(value: &CelValue<'a>) -> Converted<'a> {
     let overflow = || "unsigned integer overflow".to_owned();
     match value {
-        Value::Uint(value) => Some(Ok(Value::Uint(*value))),
-        Value::Int(value) => Some(u64::try_from(*value).map(Value::Uint).map_err(|_| overflow())),
-        Value::Double(value) if value.is_finite() && *value >= 0.0 && *value < 1.844_674_407_370_955_2e19 => {
-            Some(Ok(Value::Uint(*value as u64)))
+        CelValue::Uint(value) => Some(Ok(CelValue::Uint(*value))),
+        CelValue::Int(value) => Some(u64::try_from(*value).map(CelValue::Uint).map_err(|_| overflow())),
+        CelValue::Double(value) if value.is_finite() && *value >= 0.0 && *value < 1.844_674_407_370_955_2e19 => {
+            Some(Ok(CelValue::Uint(*value as u64)))
         }
-        Value::Double(_) => Some(Err(overflow())),
-        Value::String(text) => from_text(
-            text.strip_prefix('+').is_none().then(|| text.parse().ok()).flatten().map(Value::Uint),
-            &Type::Uint,
+        CelValue::Double(_) => Some(Err(overflow())),
+        CelValue::String(text) => from_text(
+            text.strip_prefix('+').is_none().then(|| text.parse().ok()).flatten().map(CelValue::Uint),
+            &CelType::Uint,
         ),
         _ => None,
     }
 }
 
-/// The text of a value that has one.
-pub(super) fn text_of(value: &Value<'_>) -> Option<Result<String, String>> {
+/// Returns the string form of a value, if it has one.
+pub(super) fn text_of(value: &CelValue<'_>) -> Option<Result<String, String>> {
     Some(Ok(match value {
-        Value::String(text) => text.to_string(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Uint(value) => value.to_string(),
-        Value::Double(value) => go_double(*value),
-        Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+        CelValue::String(text) => text.to_string(),
+        CelValue::Bool(value) => value.to_string(),
+        CelValue::Int(value) => value.to_string(),
+        CelValue::Uint(value) => value.to_string(),
+        CelValue::Double(value) => go_double(*value),
+        CelValue::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => return Some(Err("invalid UTF-8 in bytes, cannot convert to string".to_owned())),
         },
-        Value::Duration(nanos) => time::duration_text(*nanos),
-        Value::Timestamp(time) => time.to_string(),
-        Value::Ip(ip) => ip.to_string(),
-        Value::Cidr(cidr) => cidr.to_string(),
+        CelValue::Duration(nanos) => time::duration_text(*nanos),
+        CelValue::Timestamp(time) => time.to_string(),
+        CelValue::Ip(ip) => ip.to_string(),
+        CelValue::Cidr(cidr) => cidr.to_string(),
         _ => return None,
     }))
 }
 
-/// Go's `%g`: an exponent where a number is very large or very small.
-fn go_double(value: f64) -> String {
-    let magnitude = value.abs();
-    if !value.is_finite() || magnitude == 0.0 || (1e-4..1e21).contains(&magnitude) {
-        return time::double_text(value);
-    }
-    let text = format!("{value:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
-    format!("{digits}e{sign}{exponent:0>2}")
-}
-
-fn to_string<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn to_string<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let [value] = args else { return no_overload("string", args) };
-    if let Value::String(text) = value {
-        return Ok(Value::String(text.clone()));
+    if let CelValue::String(text) = value {
+        return Ok(CelValue::String(text.clone()));
     }
     match text_of(value) {
         Some(Ok(text)) => context.meter.text(text),
@@ -204,8 +193,8 @@ fn to_string<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>,
     }
 }
 
-/// None of several overloads fits these arguments.
-fn no_overload<'a>(function: &str, args: &[Value<'_>]) -> Result<Value<'a>, Failure> {
+/// Returns the error for arguments that fit none of several overloads.
+fn no_overload<'a>(function: &str, args: &[CelValue<'_>]) -> Result<CelValue<'a>, EvaluationFailure> {
     let names: Vec<String> = args.iter().map(|arg| arg.type_of().name().to_owned()).collect();
     error(format!("no such overload: {function}({})", names.join(", ")))
 }

@@ -1,12 +1,12 @@
 //! `'%s has %d'.format([a, b])`.
 
-use super::{Context, convert};
-use crate::program::{Failure, List, Map, Value};
+use super::{CallContext, convert};
+use crate::program::{CelList, CelMap, CelValue, EvaluationFailure};
 use portolan_types::quoted::go_quoted;
 
-/// What is done with an argument.
+/// Clause of a format string.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Clause {
+pub(crate) enum FormatClause {
     /// `%s`
     Text,
     /// `%d`
@@ -23,8 +23,8 @@ pub(crate) enum Clause {
     Octal,
 }
 
-impl Clause {
-    /// What is said of an argument of another type.
+impl FormatClause {
+    /// Returns the error for an argument of another type.
     pub(crate) fn misfit(self, found: &str) -> String {
         let wanted = match self {
             Self::Text => {
@@ -41,17 +41,17 @@ impl Clause {
     }
 }
 
-/// Why a text cannot be formatted.
+/// Reason that a string cannot be formatted.
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum FormatError {
     /// The format string itself.
     Clause(String),
     /// An argument.
     Format(String),
-    Failure(Failure),
+    Failure(EvaluationFailure),
 }
 
-impl Wrong {
+impl FormatError {
     pub(crate) fn message(self) -> String {
         match self {
             Self::Clause(message) => message,
@@ -61,12 +61,12 @@ impl Wrong {
     }
 }
 
-/// Puts together a text from a format string and what `write` makes of each argument.
+/// Formats a string: `write` formats each argument.
 pub(crate) fn interpolate(
     text: &str,
     count: usize,
-    write: &mut dyn FnMut(usize, Clause) -> Result<String, Wrong>,
-) -> Result<String, Wrong> {
+    write: &mut dyn FnMut(usize, FormatClause) -> Result<String, FormatError>,
+) -> Result<String, FormatError> {
     let mut made = String::new();
     let mut rest = text;
     let mut index = 0;
@@ -79,13 +79,13 @@ pub(crate) fn interpolate(
             continue;
         }
         if rest.is_empty() {
-            return Err(Wrong::Clause("unexpected end of string".to_owned()));
+            return Err(FormatError::Clause("unexpected end of string".to_owned()));
         }
         if index >= count {
-            return Err(Wrong::Clause(format!("index {index} out of range")));
+            return Err(FormatError::Clause(format!("index {index} out of range")));
         }
-        let (clause, after) =
-            clause(rest).map_err(|message| Wrong::Clause(format!("could not parse formatting clause: {message}")))?;
+        let (clause, after) = clause(rest)
+            .map_err(|message| FormatError::Clause(format!("could not parse formatting clause: {message}")))?;
         made += &write(index, clause)?;
         rest = after;
         index += 1;
@@ -93,7 +93,7 @@ pub(crate) fn interpolate(
     Ok(made + rest)
 }
 
-fn clause(text: &str) -> Result<(Clause, &str), String> {
+fn clause(text: &str) -> Result<(FormatClause, &str), String> {
     let (precision, rest) = match text.strip_prefix('.') {
         None => (None, text),
         Some(rest) => {
@@ -109,55 +109,61 @@ fn clause(text: &str) -> Result<(Clause, &str), String> {
     };
     let letter = rest.chars().next().unwrap_or_default();
     let clause = match letter {
-        's' => Clause::Text,
-        'd' => Clause::Decimal,
-        'f' => Clause::Fixed(precision),
-        'e' => Clause::Scientific(precision),
-        'b' => Clause::Binary,
-        'x' => Clause::Hex { upper: false },
-        'X' => Clause::Hex { upper: true },
-        'o' => Clause::Octal,
+        's' => FormatClause::Text,
+        'd' => FormatClause::Decimal,
+        'f' => FormatClause::Fixed(precision),
+        'e' => FormatClause::Scientific(precision),
+        'b' => FormatClause::Binary,
+        'x' => FormatClause::Hex { upper: false },
+        'X' => FormatClause::Hex { upper: true },
+        'o' => FormatClause::Octal,
         other => return Err(format!("unrecognized formatting clause \"{other}\"")),
     };
     Ok((clause, &rest[letter.len_utf8()..]))
 }
 
 /// Formats values.
-pub(super) fn format<'a>(text: &str, values: &List<'a>, context: &Context<'_>) -> Result<Value<'a>, Failure> {
+pub(super) fn format<'a>(
+    text: &str,
+    values: &CelList<'a>,
+    context: &CallContext<'_>,
+) -> Result<CelValue<'a>, EvaluationFailure> {
     let made = interpolate(text, values.len(), &mut |index, clause| {
-        let value = values.get(index).unwrap_or(Ok(Value::Null)).map_err(Wrong::Format)?;
+        let value = values.get(index).unwrap_or(Ok(CelValue::Null)).map_err(FormatError::Format)?;
         let part = write(&value, clause, context)?;
-        context.meter.bytes(part.len()).map_err(Wrong::Failure)?;
+        context.meter.bytes(part.len()).map_err(FormatError::Failure)?;
         Ok(part)
     });
     match made {
         Ok(text) => Ok(text.into()),
-        Err(Wrong::Failure(failure)) => Err(failure),
-        Err(wrong) => Err(Failure::Error(wrong.message())),
+        Err(FormatError::Failure(failure)) => Err(failure),
+        Err(wrong) => Err(EvaluationFailure::Error(wrong.message())),
     }
 }
 
-fn write(value: &Value<'_>, clause: Clause, context: &Context<'_>) -> Result<String, Wrong> {
-    let misfit = || Wrong::Format(clause.misfit(value.type_of().name()));
+fn write(value: &CelValue<'_>, clause: FormatClause, context: &CallContext<'_>) -> Result<String, FormatError> {
+    let misfit = || FormatError::Format(clause.misfit(value.type_of().name()));
     Ok(match (clause, value) {
-        (Clause::Text, value) => return plain(value, context),
-        (Clause::Decimal, Value::Int(value)) => value.to_string(),
-        (Clause::Decimal, Value::Uint(value)) => value.to_string(),
-        (Clause::Fixed(precision), value) => fixed(double(value).ok_or_else(misfit)?, precision.unwrap_or(6).min(1000)),
-        (Clause::Scientific(width), value) => {
+        (FormatClause::Text, value) => return plain(value, context),
+        (FormatClause::Decimal, CelValue::Int(value)) => value.to_string(),
+        (FormatClause::Decimal, CelValue::Uint(value)) => value.to_string(),
+        (FormatClause::Fixed(precision), value) => {
+            fixed(double(value).ok_or_else(misfit)?, precision.unwrap_or(6).min(1000))
+        }
+        (FormatClause::Scientific(width), value) => {
             let text = scientific(double(value).ok_or_else(misfit)?);
             format!("{text:>width$}", width = width.unwrap_or(6).min(1000))
         }
-        (Clause::Binary, Value::Int(value)) => signed(*value, |magnitude| format!("{magnitude:b}")),
-        (Clause::Binary, Value::Uint(value)) => format!("{value:b}"),
-        (Clause::Binary, Value::Bool(value)) => u8::from(*value).to_string(),
-        (Clause::Octal, Value::Int(value)) => signed(*value, |magnitude| format!("{magnitude:o}")),
-        (Clause::Octal, Value::Uint(value)) => format!("{value:o}"),
-        (Clause::Hex { upper }, value) => {
+        (FormatClause::Binary, CelValue::Int(value)) => signed(*value, |magnitude| format!("{magnitude:b}")),
+        (FormatClause::Binary, CelValue::Uint(value)) => format!("{value:b}"),
+        (FormatClause::Binary, CelValue::Bool(value)) => u8::from(*value).to_string(),
+        (FormatClause::Octal, CelValue::Int(value)) => signed(*value, |magnitude| format!("{magnitude:o}")),
+        (FormatClause::Octal, CelValue::Uint(value)) => format!("{value:o}"),
+        (FormatClause::Hex { upper }, value) => {
             let text = hex(value).ok_or_else(misfit)?;
             if upper { text.to_ascii_uppercase() } else { text }
         }
-        (Clause::Decimal | Clause::Binary | Clause::Octal, _) => return Err(misfit()),
+        (FormatClause::Decimal | FormatClause::Binary | FormatClause::Octal, _) => return Err(misfit()),
     })
 }
 
@@ -166,21 +172,21 @@ fn signed(value: i64, write: impl Fn(u64) -> String) -> String {
     if value < 0 { format!("-{text}") } else { text }
 }
 
-fn hex(value: &Value<'_>) -> Option<String> {
+fn hex(value: &CelValue<'_>) -> Option<String> {
     let bytes = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     match value {
-        Value::Int(value) => Some(signed(*value, |magnitude| format!("{magnitude:x}"))),
-        Value::Uint(value) => Some(format!("{value:x}")),
-        Value::String(text) => Some(bytes(text.as_bytes())),
-        Value::Bytes(value) => Some(bytes(value)),
+        CelValue::Int(value) => Some(signed(*value, |magnitude| format!("{magnitude:x}"))),
+        CelValue::Uint(value) => Some(format!("{value:x}")),
+        CelValue::String(text) => Some(bytes(text.as_bytes())),
+        CelValue::Bytes(value) => Some(bytes(value)),
         _ => None,
     }
 }
 
-fn double(value: &Value<'_>) -> Option<f64> {
+fn double(value: &CelValue<'_>) -> Option<f64> {
     match value {
-        Value::Double(value) => Some(*value),
-        Value::String(text) if matches!(&**text, "NaN" | "Infinity" | "-Infinity") => text.parse().ok(),
+        CelValue::Double(value) => Some(*value),
+        CelValue::String(text) if matches!(&**text, "NaN" | "Infinity" | "-Infinity") => text.parse().ok(),
         _ => None,
     }
 }
@@ -194,7 +200,7 @@ fn unusual(value: f64) -> Option<&'static str> {
     }
 }
 
-/// Digits in groups of three, as English has them.
+/// Groups digits by three, as English does.
 fn fixed(value: f64, precision: usize) -> String {
     if let Some(text) = unusual(value) {
         return text.to_owned();
@@ -226,56 +232,56 @@ fn scientific(value: f64) -> String {
     format!("{digits}\u{202f}×\u{202f}10{sign}{exponent}")
 }
 
-fn plain(value: &Value<'_>, context: &Context<'_>) -> Result<String, Wrong> {
-    context.meter.steps(1).map_err(Wrong::Failure)?;
+fn plain(value: &CelValue<'_>, context: &CallContext<'_>) -> Result<String, FormatError> {
+    context.meter.steps(1).map_err(FormatError::Failure)?;
     match value {
-        Value::Null => Ok("null".to_owned()),
-        Value::Type(one) => Ok(one.name().to_owned()),
-        Value::List(list) => list_text(list, context),
-        Value::Map(map) => map_text(map, context),
+        CelValue::Null => Ok("null".to_owned()),
+        CelValue::Type(one) => Ok(one.name().to_owned()),
+        CelValue::List(list) => list_text(list, context),
+        CelValue::Map(map) => map_text(map, context),
         other => match convert::text_of(other) {
-            Some(text) if !matches!(other, Value::Ip(_) | Value::Cidr(_)) => text.map_err(Wrong::Format),
-            _ => Err(Wrong::Format(Clause::Text.misfit(value.type_of().name()))),
+            Some(text) if !matches!(other, CelValue::Ip(_) | CelValue::Cidr(_)) => text.map_err(FormatError::Format),
+            _ => Err(FormatError::Format(FormatClause::Text.misfit(value.type_of().name()))),
         },
     }
 }
 
-/// A value within a list or a map, as it would be written in an expression.
-fn quoted(value: &Value<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+/// Formats a value within a list or a map as an expression would write it.
+fn quoted(value: &CelValue<'_>, context: &CallContext<'_>) -> Result<String, FormatError> {
     Ok(match value {
-        Value::String(text) => go_quoted(text),
-        Value::Bytes(_) => format!("b{}", go_quoted(&plain(value, context)?)),
-        Value::Double(value) => match unusual(*value) {
+        CelValue::String(text) => go_quoted(text),
+        CelValue::Bytes(_) => format!("b{}", go_quoted(&plain(value, context)?)),
+        CelValue::Double(value) => match unusual(*value) {
             Some("∞") => "\"+Inf\"".to_owned(),
             Some("-∞") => "\"-Inf\"".to_owned(),
             Some(text) => format!("{text:?}"),
             None => format!("{value:.6}"),
         },
-        Value::Timestamp(_) => format!("timestamp({})", go_quoted(&plain(value, context)?)),
-        Value::Duration(_) => format!("duration({})", go_quoted(&plain(value, context)?)),
+        CelValue::Timestamp(_) => format!("timestamp({})", go_quoted(&plain(value, context)?)),
+        CelValue::Duration(_) => format!("duration({})", go_quoted(&plain(value, context)?)),
         other => plain(other, context)?,
     })
 }
 
-fn list_text(list: &List<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+fn list_text(list: &CelList<'_>, context: &CallContext<'_>) -> Result<String, FormatError> {
     let mut text = String::from("[");
     for (index, element) in list.iter().enumerate() {
         if index > 0 {
             text += ", ";
         }
-        let part = quoted(&element.map_err(Wrong::Format)?, context)?;
-        context.meter.bytes(part.len()).map_err(Wrong::Failure)?;
+        let part = quoted(&element.map_err(FormatError::Format)?, context)?;
+        context.meter.bytes(part.len()).map_err(FormatError::Failure)?;
         text += &part;
     }
     Ok(text + "]")
 }
 
-fn map_text(map: &Map<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+fn map_text(map: &CelMap<'_>, context: &CallContext<'_>) -> Result<String, FormatError> {
     let mut pairs = Vec::new();
     for key in map.keys() {
-        let value = map.find(&key).map_err(Wrong::Format)?.unwrap_or(Value::Null);
+        let value = map.find(&key).map_err(FormatError::Format)?.unwrap_or(CelValue::Null);
         let pair = (quoted(&key, context)?, quoted(&value, context)?);
-        context.meter.bytes(pair.0.len() + pair.1.len()).map_err(Wrong::Failure)?;
+        context.meter.bytes(pair.0.len() + pair.1.len()).map_err(FormatError::Failure)?;
         pairs.push(pair);
     }
     pairs.sort();

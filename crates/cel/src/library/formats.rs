@@ -1,19 +1,19 @@
 //! Named formats: `format.dns1123Label().validate(text)`.
 
-use super::{Function, no_overload, urls};
-use crate::program::{Failure, List, Value};
-use base64::Engine;
+use super::{LibraryFunction, no_overload, urls};
+use crate::program::{CelList, CelValue, EvaluationFailure};
+use portolan_gocompat::base64;
 use std::sync::Arc;
 
-/// A format and how it is told whether a text has it.
-pub(crate) struct Format {
+/// Named format with its check.
+pub(crate) struct NamedFormat {
     pub(crate) name: &'static str,
-    /// By which a check costs.
+    /// Length of the pattern that the cost of a check is computed from.
     pub(crate) pattern_length: u64,
     check: fn(&str) -> Vec<String>,
 }
 
-impl std::fmt::Debug for Format {
+impl std::fmt::Debug for NamedFormat {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(self.name)
     }
@@ -26,41 +26,47 @@ const LABEL_TEXT: &str = "a lowercase RFC 1123 label must consist of lower case 
 const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
 const LABEL_1035_TEXT: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
 
-static FORMATS: [Format; 13] = [
-    Format { name: "dns1123Label", pattern_length: 30, check: dns_label },
-    Format { name: "dns1123Subdomain", pattern_length: 60, check: dns_subdomain },
-    Format { name: "dns1035Label", pattern_length: 30, check: dns_1035 },
-    Format { name: "qualifiedName", pattern_length: 60, check: qualified_name },
-    Format { name: "dns1123LabelPrefix", pattern_length: 30, check: |text| dns_label(&masked(text)) },
-    Format { name: "dns1123SubdomainPrefix", pattern_length: 60, check: |text| dns_subdomain(&masked(text)) },
-    Format { name: "dns1035LabelPrefix", pattern_length: 30, check: |text| dns_1035(&masked(text)) },
-    Format { name: "labelValue", pattern_length: 40, check: label_value },
-    Format { name: "uri", pattern_length: 1103, check: |text| urls::parse(text).err().into_iter().collect() },
-    Format { name: "uuid", pattern_length: 70, check: |text| unless(is_uuid(text), "does not match the UUID format") },
-    Format { name: "byte", pattern_length: 84, check: |text| unless(is_base64(text), "invalid base64") },
-    Format {
+static FORMATS: [NamedFormat; 13] = [
+    NamedFormat { name: "dns1123Label", pattern_length: 30, check: dns_label },
+    NamedFormat { name: "dns1123Subdomain", pattern_length: 60, check: dns_subdomain },
+    NamedFormat { name: "dns1035Label", pattern_length: 30, check: dns_1035 },
+    NamedFormat { name: "qualifiedName", pattern_length: 60, check: qualified_name },
+    NamedFormat { name: "dns1123LabelPrefix", pattern_length: 30, check: |text| dns_label(&masked(text)) },
+    NamedFormat { name: "dns1123SubdomainPrefix", pattern_length: 60, check: |text| dns_subdomain(&masked(text)) },
+    NamedFormat { name: "dns1035LabelPrefix", pattern_length: 30, check: |text| dns_1035(&masked(text)) },
+    NamedFormat { name: "labelValue", pattern_length: 40, check: label_value },
+    NamedFormat { name: "uri", pattern_length: 1103, check: |text| urls::parse(text).err().into_iter().collect() },
+    NamedFormat {
+        name: "uuid",
+        pattern_length: 70,
+        check: |text| unless(is_uuid(text), "does not match the UUID format"),
+    },
+    NamedFormat { name: "byte", pattern_length: 84, check: |text| unless(is_base64(text), "invalid base64") },
+    NamedFormat {
         name: "date",
         pattern_length: 71,
         check: |text| unless(crate::time::parse_date(text).is_some(), "invalid date"),
     },
-    Format { name: "datetime", pattern_length: 71, check: |text| unless(is_date_time(text), "invalid datetime") },
+    NamedFormat { name: "datetime", pattern_length: 71, check: |text| unless(is_date_time(text), "invalid datetime") },
 ];
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "validate" => |args, _| match args {
-            [Value::Format(format), Value::String(text)] => {
-                let problems: Vec<Value<'_>> = (format.check)(text).into_iter().map(Value::from).collect();
+            [CelValue::Format(format), CelValue::String(text)] => {
+                let problems: Vec<CelValue<'_>> = (format.check)(text).into_iter().map(CelValue::from).collect();
                 Ok(if problems.is_empty() {
-                    Value::NONE
+                    CelValue::NONE
                 } else {
-                    Value::Optional(Some(Arc::new(Value::List(List::owned(problems)))))
+                    CelValue::Optional(Some(Arc::new(CelValue::List(CelList::owned(problems)))))
                 })
             }
             _ => no_overload(),
         },
         "format.named" => |args, _| match args {
-            [Value::String(name)] => Ok(Value::Optional(find(name).map(|format| Arc::new(Value::Format(format))))),
+            [CelValue::String(name)] => {
+                Ok(CelValue::Optional(find(name).map(|format| Arc::new(CelValue::Format(format)))))
+            }
             _ => no_overload(),
         },
         "format.dns1123Label" => |_, _| known("dns1123Label"),
@@ -80,19 +86,19 @@ pub(super) fn function(name: &str) -> Option<Function> {
     })
 }
 
-fn find(name: &str) -> Option<&'static Format> {
+fn find(name: &str) -> Option<&'static NamedFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-fn known<'a>(name: &str) -> Result<Value<'a>, Failure> {
-    find(name).map(Value::Format).ok_or_else(|| Failure::Error(format!("no such format: {name}")))
+fn known<'a>(name: &str) -> Result<CelValue<'a>, EvaluationFailure> {
+    find(name).map(CelValue::Format).ok_or_else(|| EvaluationFailure::Error(format!("no such format: {name}")))
 }
 
 fn unless(valid: bool, message: &str) -> Vec<String> {
     if valid { Vec::new() } else { vec![message.to_owned()] }
 }
 
-/// A prefix may end with a dash that a name goes on from.
+/// Masks the trailing dash of a prefix, after which a name would continue.
 fn masked(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => format!("{rest}a"),
@@ -153,12 +159,12 @@ fn dns_1035(text: &str) -> Vec<String> {
     long.into_iter().chain(wrong).collect()
 }
 
-/// Whether a text is a DNS label.
+/// Returns true for a DNS label.
 pub(super) fn is_dns_label(text: &str) -> bool {
     dns_label(text).is_empty()
 }
 
-/// Whether a text is a DNS subdomain.
+/// Returns true for a DNS subdomain.
 pub(super) fn is_dns_subdomain(text: &str) -> bool {
     dns_subdomain(text).is_empty()
 }
@@ -224,7 +230,7 @@ fn is_uuid(text: &str) -> bool {
 }
 
 fn is_base64(text: &str) -> bool {
-    !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok()
+    !text.is_empty() && base64::read(text).is_ok()
 }
 
 fn is_date_time(text: &str) -> bool {

@@ -1,10 +1,10 @@
 //! Functions on lists and sets.
 
-use super::{Context, Function, arithmetic, error, no_overload, strings};
-use crate::program::{Failure, List, Value, compare, contains, equal};
+use super::{CallContext, LibraryFunction, arithmetic, error, no_overload, strings};
+use crate::program::{CelList, CelValue, EvaluationFailure, compare, contains, equal};
 use std::cmp::Ordering;
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "isSorted" => is_sorted,
         "sum" => sum,
@@ -15,23 +15,23 @@ pub(super) fn function(name: &str) -> Option<Function> {
         "slice" => slice,
         "flatten" => flatten,
         "sort" => |args, context| match args {
-            [Value::List(list)] => sort_by(list, list, context),
+            [CelValue::List(list)] => sort_by(list, list, context),
             _ => no_overload(),
         },
         "@sortByAssociatedKeys" => |args, context| match args {
-            [Value::List(list), Value::List(keys)] => sort_by(list, keys, context),
+            [CelValue::List(list), CelValue::List(keys)] => sort_by(list, keys, context),
             _ => no_overload(),
         },
         "lists.range" => range,
         "reverse" => reverse,
         "distinct" => distinct,
         "sets.contains" => |args, context| match args {
-            [Value::List(list), Value::List(other)] => within(list, other, context).map(Value::Bool),
+            [CelValue::List(list), CelValue::List(other)] => within(list, other, context).map(CelValue::Bool),
             _ => no_overload(),
         },
         "sets.equivalent" => |args, context| match args {
-            [Value::List(list), Value::List(other)] => {
-                Ok(Value::Bool(within(list, other, context)? && within(other, list, context)?))
+            [CelValue::List(list), CelValue::List(other)] => {
+                Ok(CelValue::Bool(within(list, other, context)? && within(other, list, context)?))
             }
             _ => no_overload(),
         },
@@ -40,31 +40,31 @@ pub(super) fn function(name: &str) -> Option<Function> {
     })
 }
 
-fn values<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>, Failure> {
-    list.iter().collect::<Result<_, _>>().map_err(Failure::Error)
+fn values<'a>(list: &CelList<'a>) -> Result<Vec<CelValue<'a>>, EvaluationFailure> {
+    list.iter().collect::<Result<_, _>>().map_err(EvaluationFailure::Error)
 }
 
-fn is_sorted<'a>(args: &[Value<'a>], _: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::List(list)] = args else { return no_overload() };
+fn is_sorted<'a>(args: &[CelValue<'a>], _: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list)] = args else { return no_overload() };
     for pair in values(list)?.windows(2) {
         if compare(&pair[0], &pair[1])? == Ordering::Greater {
-            return Ok(Value::Bool(false));
+            return Ok(CelValue::Bool(false));
         }
     }
-    Ok(Value::Bool(true))
+    Ok(CelValue::Bool(true))
 }
 
-/// Of nothing, zero: of the type of the list, which is not known any more but for numbers.
-fn sum<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::List(list)] = args else { return no_overload() };
+/// Returns the sum. The sum of an empty list is zero if its elements are known to be numbers.
+fn sum<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list)] = args else { return no_overload() };
     let mut elements = list.iter();
-    let Some(first) = elements.next() else { return Ok(Value::Int(0)) };
+    let Some(first) = elements.next() else { return Ok(CelValue::Int(0)) };
     elements.try_fold(first?, |sum, element| arithmetic::add(&[sum, element?], context))
 }
 
-fn extreme<'a>(args: &[Value<'a>], function: &str, replaces: Ordering) -> Result<Value<'a>, Failure> {
-    let [Value::List(list)] = args else { return no_overload() };
-    let mut best: Option<Value<'a>> = None;
+fn extreme<'a>(args: &[CelValue<'a>], function: &str, replaces: Ordering) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list)] = args else { return no_overload() };
+    let mut best: Option<CelValue<'a>> = None;
     for element in list.iter() {
         let element = element?;
         let better = match &best {
@@ -78,41 +78,43 @@ fn extreme<'a>(args: &[Value<'a>], function: &str, replaces: Ordering) -> Result
     best.map_or_else(|| error(format!("{function} called on empty list")), Ok)
 }
 
-fn position<'a>(list: &List<'a>, wanted: &Value<'a>, indexes: impl Iterator<Item = usize>) -> Value<'a> {
+fn position<'a>(list: &CelList<'a>, wanted: &CelValue<'a>, indexes: impl Iterator<Item = usize>) -> CelValue<'a> {
     for index in indexes {
         if let Some(Ok(element)) = list.get(index)
             && equal(&element, wanted) == Ok(true)
         {
-            return Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
+            return CelValue::Int(i64::try_from(index).unwrap_or(i64::MAX));
         }
     }
-    Value::Int(-1)
+    CelValue::Int(-1)
 }
 
-fn index_of<'a>(args: &[Value<'a>], _: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn index_of<'a>(args: &[CelValue<'a>], _: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::List(list), wanted] => Ok(position(list, wanted, 0..list.len())),
-        [Value::String(text), Value::String(part)] => Ok(Value::Int(strings::index_of(text, part, 0)?)),
-        [Value::String(text), Value::String(part), Value::Int(from)] => {
-            Ok(Value::Int(strings::index_of(text, part, *from)?))
+        [CelValue::List(list), wanted] => Ok(position(list, wanted, 0..list.len())),
+        [CelValue::String(text), CelValue::String(part)] => Ok(CelValue::Int(strings::index_of(text, part, 0)?)),
+        [CelValue::String(text), CelValue::String(part), CelValue::Int(from)] => {
+            Ok(CelValue::Int(strings::index_of(text, part, *from)?))
         }
         _ => no_overload(),
     }
 }
 
-fn last_index_of<'a>(args: &[Value<'a>], _: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn last_index_of<'a>(args: &[CelValue<'a>], _: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::List(list), wanted] => Ok(position(list, wanted, (0..list.len()).rev())),
-        [Value::String(text), Value::String(part)] => Ok(Value::Int(strings::last_index_of(text, part, None)?)),
-        [Value::String(text), Value::String(part), Value::Int(from)] => {
-            Ok(Value::Int(strings::last_index_of(text, part, Some(*from))?))
+        [CelValue::List(list), wanted] => Ok(position(list, wanted, (0..list.len()).rev())),
+        [CelValue::String(text), CelValue::String(part)] => {
+            Ok(CelValue::Int(strings::last_index_of(text, part, None)?))
+        }
+        [CelValue::String(text), CelValue::String(part), CelValue::Int(from)] => {
+            Ok(CelValue::Int(strings::last_index_of(text, part, Some(*from))?))
         }
         _ => no_overload(),
     }
 }
 
-fn slice<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::List(list), Value::Int(start), Value::Int(end)] = args else { return no_overload() };
+fn slice<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list), CelValue::Int(start), CelValue::Int(end)] = args else { return no_overload() };
     let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
         return error(format!("cannot slice({start}, {end}), negative indexes not supported"));
     };
@@ -125,10 +127,10 @@ fn slice<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Fai
     context.meter.list((from..to).filter_map(|index| list.get(index)).collect::<Result<_, _>>()?)
 }
 
-fn flatten<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn flatten<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let (list, depth) = match args {
-        [Value::List(list)] => (list, 1),
-        [Value::List(list), Value::Int(depth)] => (list, *depth),
+        [CelValue::List(list)] => (list, 1),
+        [CelValue::List(list), CelValue::Int(depth)] => (list, *depth),
         _ => return no_overload(),
     };
     if depth < 0 {
@@ -136,27 +138,31 @@ fn flatten<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, F
     }
     let mut flat = Vec::new();
     flatten_into(list, depth, &mut flat, context)?;
-    Ok(Value::List(List::owned(flat)))
+    Ok(CelValue::List(CelList::owned(flat)))
 }
 
 fn flatten_into<'a>(
-    list: &List<'a>,
+    list: &CelList<'a>,
     depth: i64,
-    flat: &mut Vec<Value<'a>>,
-    context: &Context<'_>,
-) -> Result<(), Failure> {
+    flat: &mut Vec<CelValue<'a>>,
+    context: &CallContext<'_>,
+) -> Result<(), EvaluationFailure> {
     context.meter.elements(list.len())?;
     for element in list.iter() {
         match element? {
-            Value::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, flat, context)?,
+            CelValue::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, flat, context)?,
             other => flat.push(other),
         }
     }
     Ok(())
 }
 
-/// The elements of a list in the order of as many keys.
-fn sort_by<'a>(list: &List<'a>, keys: &List<'a>, context: &Context<'_>) -> Result<Value<'a>, Failure> {
+/// Sorts a list by one key per element.
+fn sort_by<'a>(
+    list: &CelList<'a>,
+    keys: &CelList<'a>,
+    context: &CallContext<'_>,
+) -> Result<CelValue<'a>, EvaluationFailure> {
     if list.len() != keys.len() {
         return error(format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {} and {} elements respectively",
@@ -175,27 +181,27 @@ fn sort_by<'a>(list: &List<'a>, keys: &List<'a>, context: &Context<'_>) -> Resul
         }
     }
     context.meter.elements(list.len() * 2)?;
-    let mut pairs: Vec<(Value<'a>, Value<'a>)> = keys.into_iter().zip(values(list)?).collect();
+    let mut pairs: Vec<(CelValue<'a>, CelValue<'a>)> = keys.into_iter().zip(values(list)?).collect();
     pairs.sort_by(|(one, _), (other, _)| compare(one, other).unwrap_or(Ordering::Equal));
-    Ok(Value::List(List::owned(pairs.into_iter().map(|(_, value)| value).collect())))
+    Ok(CelValue::List(CelList::owned(pairs.into_iter().map(|(_, value)| value).collect())))
 }
 
-fn range<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::Int(end)] = args else { return no_overload() };
+fn range<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::Int(end)] = args else { return no_overload() };
     context.meter.elements(usize::try_from((*end).max(0)).unwrap_or(usize::MAX))?;
-    Ok(Value::List(List::owned((0..*end).map(Value::Int).collect())))
+    Ok(CelValue::List(CelList::owned((0..*end).map(CelValue::Int).collect())))
 }
 
-fn reverse<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::List(list)] = args else { return no_overload() };
+fn reverse<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list)] = args else { return no_overload() };
     let mut values = values(list)?;
     values.reverse();
     context.meter.list(values)
 }
 
-fn distinct<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::List(list)] = args else { return no_overload() };
-    let mut unique: Vec<Value<'a>> = Vec::new();
+fn distinct<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list)] = args else { return no_overload() };
+    let mut unique: Vec<CelValue<'a>> = Vec::new();
     for element in list.iter() {
         let element = element?;
         context.meter.steps(unique.len() as u64)?;
@@ -206,8 +212,8 @@ fn distinct<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, 
     context.meter.list(unique)
 }
 
-/// Whether a list has all that another has.
-fn within(list: &List<'_>, other: &List<'_>, context: &Context<'_>) -> Result<bool, Failure> {
+/// Returns true if a list contains all elements of another.
+fn within(list: &CelList<'_>, other: &CelList<'_>, context: &CallContext<'_>) -> Result<bool, EvaluationFailure> {
     for element in other.iter() {
         let element = element?;
         context.meter.steps(list.len() as u64)?;
@@ -218,14 +224,14 @@ fn within(list: &List<'_>, other: &List<'_>, context: &Context<'_>) -> Result<bo
     Ok(true)
 }
 
-fn intersects<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::List(list), Value::List(other)] = args else { return no_overload() };
+fn intersects<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::List(list), CelValue::List(other)] = args else { return no_overload() };
     for element in other.iter() {
         let element = element?;
         context.meter.steps(list.len() as u64)?;
         if contains(list, &element)? {
-            return Ok(Value::Bool(true));
+            return Ok(CelValue::Bool(true));
         }
     }
-    Ok(Value::Bool(false))
+    Ok(CelValue::Bool(false))
 }

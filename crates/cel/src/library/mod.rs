@@ -1,16 +1,12 @@
-//! The functions that an expression can call. Each takes its arguments as they are and says where they do not fit: with dynamic
-//! types, that shows at run time only.
+//! Functions that an expression can call. Each checks the types of its arguments: with dynamic types, they are known at
+//! run time only.
 
 mod arithmetic;
 mod authorization;
 mod convert;
 pub(crate) mod format_string;
 mod formats;
-mod go_ip;
-mod go_regex;
-mod go_syntax;
 mod lists;
-mod matcher;
 pub(crate) mod net;
 mod optionals;
 mod quantity;
@@ -21,29 +17,27 @@ mod temporal;
 mod urls;
 
 pub(crate) use convert::convert_constant;
-pub(crate) use formats::Format;
-pub use go_regex::BadPattern;
-pub use matcher::{Matcher, TooLong};
-pub(crate) use urls::Url;
-pub use urls::is_request_uri;
+pub(crate) use formats::NamedFormat;
+pub(crate) use urls::CelUrl;
 
-use crate::program::{Failure, Meter, Value};
+use crate::program::{CelValue, EvaluationFailure, Meter};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What functions of one evaluation share.
+/// Context shared by the functions of one evaluation.
 #[derive(Debug)]
-pub(crate) struct Context<'a> {
-    /// Patterns that the expression has as constants.
+pub(crate) struct CallContext<'a> {
+    /// Compiled patterns of the constants of the expression.
     pub(crate) patterns: &'a HashMap<Arc<str>, regex::Pattern>,
     pub(crate) meter: Meter,
 }
 
-/// A function on its arguments, the target first.
-pub(crate) type Function = for<'a> fn(&[Value<'a>], &Context<'_>) -> Result<Value<'a>, Failure>;
+/// Function on its arguments; the target comes first.
+pub(crate) type LibraryFunction =
+    for<'a> fn(&[CelValue<'a>], &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure>;
 
-/// The function of that name.
-pub(crate) fn function(name: &str) -> Option<Function> {
+/// Returns the function of a name.
+pub(crate) fn function(name: &str) -> Option<LibraryFunction> {
     arithmetic::function(name)
         .or_else(|| convert::function(name))
         .or_else(|| strings::function(name))
@@ -59,13 +53,13 @@ pub(crate) fn function(name: &str) -> Option<Function> {
         .or_else(|| authorization::function(name))
 }
 
-/// No overload fits these arguments.
-fn no_overload<'a>() -> Result<Value<'a>, Failure> {
+/// Returns the error for arguments that fit no overload.
+fn no_overload<'a>() -> Result<CelValue<'a>, EvaluationFailure> {
     error("no such overload")
 }
 
-fn error<'a>(message: impl Into<String>) -> Result<Value<'a>, Failure> {
-    Err(Failure::Error(message.into()))
+fn error<'a>(message: impl Into<String>) -> Result<CelValue<'a>, EvaluationFailure> {
+    Err(EvaluationFailure::Error(message.into()))
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! IP addresses and networks.
 
-use super::{Function, error, go_ip, no_overload};
-use crate::program::{Failure, Value};
+use portolan_gocompat::ip;
+
+use super::{LibraryFunction, error, no_overload};
+use crate::program::{CelValue, EvaluationFailure};
 use portolan_types::quoted::go_quoted;
 use std::fmt;
 use std::net::IpAddr;
 
-/// An address without a zone, not a v4 one in v6's clothes.
+/// IP address without a zone, and not an IPv4 address mapped to IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ip(IpAddr);
 
 impl Ip {
-    /// Bytes of it.
+    /// Bytes of the address.
     pub(crate) fn width(self) -> usize {
         if self.0.is_ipv4() { 4 } else { 16 }
     }
@@ -30,7 +32,7 @@ impl fmt::Display for Ip {
     }
 }
 
-/// An address with the length of its network.
+/// IP address with the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cidr {
     pub(crate) address: Ip,
@@ -62,7 +64,7 @@ impl Cidr {
     }
 }
 
-/// What stands before the zone of an address that has one.
+/// Returns the part of an address before its zone, if it has one.
 fn zoned(text: &str) -> Option<&str> {
     let (address, zone) = text.split_once('%')?;
     (!zone.is_empty() && address.contains(':')).then_some(address)
@@ -72,7 +74,7 @@ fn parse_ip(text: &str) -> Result<Ip, String> {
     let quoted = go_quoted(text);
     let zoned = zoned(text);
     let wrong = |_| {
-        let why = go_ip::address_error(text);
+        let why = ip::address_error(text);
         format!("IP Address {quoted} parse error during conversion from string: {why}")
     };
     match zoned.unwrap_or(text).parse::<IpAddr>().map_err(wrong)? {
@@ -91,12 +93,12 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
     };
     let Some((address, prefix)) = text.rsplit_once('/') else { return Err(wrong("no '/'")) };
     let zoned = zoned(address);
-    let address: IpAddr = zoned.unwrap_or(address).parse().map_err(|_| wrong(&go_ip::address_error(address)))?;
+    let address: IpAddr = zoned.unwrap_or(address).parse().map_err(|_| wrong(&ip::address_error(address)))?;
     if zoned.is_some() {
         return Err(wrong("IPv6 zones cannot be present in a prefix"));
     }
     let most = if address.is_ipv4() { 32 } else { 128 };
-    let length = go_ip::prefix_length(prefix).map_err(|why| wrong(&why))?;
+    let length = ip::prefix_length(prefix).map_err(|why| wrong(&why))?;
     let length = u8::try_from(length).ok().filter(|length| *length <= most);
     let prefix = length.ok_or_else(|| wrong("prefix length out of range"))?;
     match address {
@@ -107,23 +109,23 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
     }
 }
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "ip" => |args, _| match args {
-            [Value::String(text)] => parse_ip(text).map(Value::Ip).map_err(Failure::Error),
-            [Value::Cidr(cidr)] => Ok(Value::Ip(cidr.address)),
+            [CelValue::String(text)] => parse_ip(text).map(CelValue::Ip).map_err(EvaluationFailure::Error),
+            [CelValue::Cidr(cidr)] => Ok(CelValue::Ip(cidr.address)),
             _ => no_overload(),
         },
         "isIP" => |args, _| match args {
-            [Value::String(text)] => Ok(Value::Bool(parse_ip(text).is_ok())),
+            [CelValue::String(text)] => Ok(CelValue::Bool(parse_ip(text).is_ok())),
             _ => no_overload(),
         },
         "ip.isCanonical" => |args, _| match args {
-            [Value::String(text)] => Ok(Value::Bool(parse_ip(text)?.to_string() == **text)),
+            [CelValue::String(text)] => Ok(CelValue::Bool(parse_ip(text)?.to_string() == **text)),
             _ => no_overload(),
         },
         "family" => |args, _| match args {
-            [Value::Ip(ip)] => Ok(Value::Int(if ip.0.is_ipv4() { 4 } else { 6 })),
+            [CelValue::Ip(ip)] => Ok(CelValue::Int(if ip.0.is_ipv4() { 4 } else { 6 })),
             _ => no_overload(),
         },
         "isUnspecified" => |args, _| is(args, |ip| ip.is_unspecified()),
@@ -137,37 +139,37 @@ pub(super) fn function(name: &str) -> Option<Function> {
             })
         },
         "cidr" => |args, _| match args {
-            [Value::String(text)] => match parse_cidr(text) {
-                Ok(cidr) => Ok(Value::Cidr(cidr)),
+            [CelValue::String(text)] => match parse_cidr(text) {
+                Ok(cidr) => Ok(CelValue::Cidr(cidr)),
                 Err(message) => error(format!("network address parse error during conversion from string: {message}")),
             },
             _ => no_overload(),
         },
         "isCIDR" => |args, _| match args {
-            [Value::String(text)] => Ok(Value::Bool(parse_cidr(text).is_ok())),
+            [CelValue::String(text)] => Ok(CelValue::Bool(parse_cidr(text).is_ok())),
             _ => no_overload(),
         },
         "containsIP" => |args, _| match args {
-            [Value::Cidr(cidr), Value::Ip(ip)] => Ok(Value::Bool(cidr.contains(*ip))),
-            // What cannot be read is told as of the wrong type.
-            [Value::Cidr(cidr), Value::String(text)] => {
-                parse_ip(text).map_or_else(|_| no_overload(), |ip| Ok(Value::Bool(cidr.contains(ip))))
+            [CelValue::Cidr(cidr), CelValue::Ip(ip)] => Ok(CelValue::Bool(cidr.contains(*ip))),
+            // Text that does not parse gives the error for a wrong type.
+            [CelValue::Cidr(cidr), CelValue::String(text)] => {
+                parse_ip(text).map_or_else(|_| no_overload(), |ip| Ok(CelValue::Bool(cidr.contains(ip))))
             }
             _ => no_overload(),
         },
         "containsCIDR" => |args, _| match args {
-            [Value::Cidr(cidr), Value::Cidr(other)] => Ok(Value::Bool(contains_cidr(*cidr, *other))),
-            [Value::Cidr(cidr), Value::String(text)] => {
-                parse_cidr(text).map_or_else(|_| no_overload(), |other| Ok(Value::Bool(contains_cidr(*cidr, other))))
+            [CelValue::Cidr(cidr), CelValue::Cidr(other)] => Ok(CelValue::Bool(contains_cidr(*cidr, *other))),
+            [CelValue::Cidr(cidr), CelValue::String(text)] => {
+                parse_cidr(text).map_or_else(|_| no_overload(), |other| Ok(CelValue::Bool(contains_cidr(*cidr, other))))
             }
             _ => no_overload(),
         },
         "masked" => |args, _| match args {
-            [Value::Cidr(cidr)] => Ok(Value::Cidr(cidr.masked())),
+            [CelValue::Cidr(cidr)] => Ok(CelValue::Cidr(cidr.masked())),
             _ => no_overload(),
         },
         "prefixLength" => |args, _| match args {
-            [Value::Cidr(cidr)] => Ok(Value::Int(i64::from(cidr.prefix))),
+            [CelValue::Cidr(cidr)] => Ok(CelValue::Int(i64::from(cidr.prefix))),
             _ => no_overload(),
         },
         _ => return None,
@@ -178,9 +180,9 @@ fn contains_cidr(cidr: Cidr, other: Cidr) -> bool {
     cidr.prefix <= other.prefix && cidr.contains(other.address)
 }
 
-fn is<'a>(args: &[Value<'a>], holds: fn(&IpAddr) -> bool) -> Result<Value<'a>, Failure> {
+fn is<'a>(args: &[CelValue<'a>], holds: fn(&IpAddr) -> bool) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::Ip(ip)] => Ok(Value::Bool(holds(&ip.0))),
+        [CelValue::Ip(ip)] => Ok(CelValue::Bool(holds(&ip.0))),
         _ => no_overload(),
     }
 }

@@ -1,11 +1,12 @@
-//! Patterns.
+//! Regular expressions.
 
-pub(crate) use super::go_regex::Pattern;
-use super::{Context, Function, go_regex, no_overload};
-use crate::program::{Failure, List, Value};
+use super::{CallContext, LibraryFunction, no_overload};
+use crate::program::{CelList, CelValue, EvaluationFailure};
+use portolan_gocompat::regexp;
+pub(crate) use portolan_gocompat::regexp::Pattern;
 use std::borrow::Cow;
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "matches" => matches,
         "find" => find,
@@ -16,42 +17,42 @@ pub(super) fn function(name: &str) -> Option<Function> {
 
 /// Compiles a pattern of Go's syntax.
 pub(crate) fn compile(pattern: &str) -> Result<Pattern, String> {
-    go_regex::compile(pattern)
+    regexp::compile(pattern)
 }
 
-/// The pattern, compiled before where it is a constant.
-fn pattern<'c>(text: &str, context: &'c Context<'_>) -> Result<Cow<'c, Pattern>, Failure> {
+/// Returns the compiled pattern. Constant patterns were compiled with the expression.
+fn pattern<'c>(text: &str, context: &'c CallContext<'_>) -> Result<Cow<'c, Pattern>, EvaluationFailure> {
     if let Some(known) = context.patterns.get(text) {
         return Ok(Cow::Borrowed(known));
     }
     context.meter.pattern(text)?;
-    compile(text).map(Cow::Owned).map_err(Failure::Error)
+    compile(text).map(Cow::Owned).map_err(EvaluationFailure::Error)
 }
 
-fn matches<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::String(text), Value::String(wanted)] = args else { return no_overload() };
+fn matches<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::String(text), CelValue::String(wanted)] = args else { return no_overload() };
     let wanted = pattern(wanted, context).map_err(|failure| prefixed(failure, "error parsing regexp"))?;
-    Ok(Value::Bool(wanted.regex.is_match(text)))
+    Ok(CelValue::Bool(wanted.regex.is_match(text)))
 }
 
-fn prefixed(failure: Failure, prefix: &str) -> Failure {
+fn prefixed(failure: EvaluationFailure, prefix: &str) -> EvaluationFailure {
     match failure {
-        Failure::Error(message) => Failure::Error(format!("{prefix}: {message}")),
-        cancelled @ Failure::Cancelled(_) => cancelled,
+        EvaluationFailure::Error(message) => EvaluationFailure::Error(format!("{prefix}: {message}")),
+        cancelled @ EvaluationFailure::Cancelled(_) => cancelled,
     }
 }
 
-fn find<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::String(text), Value::String(wanted)] = args else { return no_overload() };
+fn find<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::String(text), CelValue::String(wanted)] = args else { return no_overload() };
     let wanted =
         pattern(wanted, context).map_err(|failure| prefixed(failure, "Illegal regex: error parsing regexp"))?;
     context.meter.text(wanted.regex.find(text).map_or("", |found| found.as_str()).to_owned())
 }
 
-fn find_all<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn find_all<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let (text, wanted, limit) = match args {
-        [Value::String(text), Value::String(wanted)] => (text, wanted, -1),
-        [Value::String(text), Value::String(wanted), Value::Int(limit)] => (text, wanted, *limit),
+        [CelValue::String(text), CelValue::String(wanted)] => (text, wanted, -1),
+        [CelValue::String(text), CelValue::String(wanted), CelValue::Int(limit)] => (text, wanted, *limit),
         _ => return no_overload(),
     };
     let wanted =
@@ -63,7 +64,7 @@ fn find_all<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, 
         if found.len() >= limit {
             break;
         }
-        // Go takes no empty match right behind another match.
+        // Go skips an empty match right after another match.
         if part.is_empty() && end == Some(part.start()) {
             continue;
         }
@@ -72,7 +73,7 @@ fn find_all<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, 
         context.meter.bytes(part.len())?;
         found.push(part.as_str().to_owned().into());
     }
-    Ok(Value::List(List::owned(found)))
+    Ok(CelValue::List(CelList::owned(found)))
 }
 
 #[cfg(test)]
@@ -84,10 +85,10 @@ mod tests {
     #[test]
     fn patterns_count_by_their_length() {
         for (length, most) in [(1, 1000), (255, 1000), (256, 500), (100_000, 2), (1 << 20, 0)] {
-            let context = Context { patterns: &HashMap::new(), meter: Meter::default() };
-            // Told to be none at once.
+            let context = CallContext { patterns: &HashMap::new(), meter: Meter::default() };
+            // Rejected at its first character.
             let text = ")".repeat(length);
-            let goes_on = |_: &usize| !matches!(pattern(&text, &context), Err(Failure::Cancelled(_)));
+            let goes_on = |_: &usize| !matches!(pattern(&text, &context), Err(EvaluationFailure::Cancelled(_)));
             assert_eq!((0..2000).take_while(goes_on).count(), most, "of {length} bytes");
         }
     }

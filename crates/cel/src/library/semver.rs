@@ -1,20 +1,20 @@
 //! Semantic versions.
 
-use super::{Function, no_overload};
-use crate::program::{Failure, Value};
+use super::{LibraryFunction, no_overload};
+use crate::program::{CelValue, EvaluationFailure};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A version. What is built into it does not tell in comparisons.
+/// Version. Comparisons ignore its build metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct Semver {
     numbers: [u64; 3],
-    pre: Vec<Part>,
+    pre: Vec<SemverPart>,
 }
 
-/// A part of what is before a release: numbers come before texts.
+/// Part of a pre-release. Numbers order before texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum SemverPart {
     Number(u64),
     Text(String),
 }
@@ -30,48 +30,51 @@ impl Semver {
     }
 }
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "semver" => |args, _| match read(args) {
-            Some(read) => read.map(|version| Value::Semver(Arc::new(version))).map_err(Failure::Error),
+            Some(read) => read.map(|version| CelValue::Semver(Arc::new(version))).map_err(EvaluationFailure::Error),
             None => no_overload(),
         },
-        "isSemver" => |args, _| read(args).map_or_else(no_overload, |read| Ok(Value::Bool(read.is_ok()))),
+        "isSemver" => |args, _| read(args).map_or_else(no_overload, |read| Ok(CelValue::Bool(read.is_ok()))),
         "major" => |args, _| number(args, 0),
         "minor" => |args, _| number(args, 1),
         "patch" => |args, _| number(args, 2),
-        "compareTo" => |args, _| compared(args, |order| Value::Int(order as i64)),
-        "isGreaterThan" => |args, _| compared(args, |order| Value::Bool(order.is_gt())),
-        "isLessThan" => |args, _| compared(args, |order| Value::Bool(order.is_lt())),
+        "compareTo" => |args, _| compared(args, |order| CelValue::Int(order as i64)),
+        "isGreaterThan" => |args, _| compared(args, |order| CelValue::Bool(order.is_gt())),
+        "isLessThan" => |args, _| compared(args, |order| CelValue::Bool(order.is_lt())),
         _ => return None,
     })
 }
 
-fn read(args: &[Value<'_>]) -> Option<Result<Semver, String>> {
+fn read(args: &[CelValue<'_>]) -> Option<Result<Semver, String>> {
     match args {
-        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Some(parse(text)),
-        [Value::String(text), Value::Bool(true)] => Some(normalize(text).and_then(|text| parse(&text))),
+        [CelValue::String(text)] | [CelValue::String(text), CelValue::Bool(false)] => Some(parse(text)),
+        [CelValue::String(text), CelValue::Bool(true)] => Some(normalize(text).and_then(|text| parse(&text))),
         _ => None,
     }
 }
 
-fn number<'a>(args: &[Value<'a>], place: usize) -> Result<Value<'a>, Failure> {
+fn number<'a>(args: &[CelValue<'a>], place: usize) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::Semver(version)] => Ok(Value::Int(i64::try_from(version.numbers[place]).unwrap_or(i64::MAX))),
+        [CelValue::Semver(version)] => Ok(CelValue::Int(i64::try_from(version.numbers[place]).unwrap_or(i64::MAX))),
         _ => no_overload(),
     }
 }
 
-/// Comparisons that quantities have under the same names.
-fn compared<'a>(args: &[Value<'a>], tell: fn(Ordering) -> Value<'static>) -> Result<Value<'a>, Failure> {
+/// Comparison functions, which quantities have under the same names.
+fn compared<'a>(
+    args: &[CelValue<'a>],
+    tell: fn(Ordering) -> CelValue<'static>,
+) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::Semver(one), Value::Semver(other)] => Ok(tell(one.cmp(other))),
-        [Value::Quantity(one), Value::Quantity(other)] => Ok(tell(one.quantity.cmp(&other.quantity))),
+        [CelValue::Semver(one), CelValue::Semver(other)] => Ok(tell(one.cmp(other))),
+        [CelValue::Quantity(one), CelValue::Quantity(other)] => Ok(tell(one.quantity.cmp(&other.quantity))),
         _ => no_overload(),
     }
 }
 
-/// Leaves out a leading `v` and zeros, and adds the numbers that are not there.
+/// Removes a leading `v` and leading zeros, and adds missing numbers.
 fn normalize(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -125,7 +128,7 @@ fn numeric(name: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"))
 }
 
-fn part(text: &str) -> Result<Part, String> {
+fn part(text: &str) -> Result<SemverPart, String> {
     if text.is_empty() {
         return Err("Prerelease is empty".to_owned());
     }
@@ -135,11 +138,11 @@ fn part(text: &str) -> Result<Part, String> {
         }
         return text
             .parse()
-            .map(Part::Number)
+            .map(SemverPart::Number)
             .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"));
     }
     if text.bytes().all(is_identifier) {
-        Ok(Part::Text(text.to_owned()))
+        Ok(SemverPart::Text(text.to_owned()))
     } else {
         Err(format!("Invalid character(s) found in prerelease {text:?}"))
     }

@@ -1,10 +1,10 @@
-//! Functions on texts, which count in characters.
+//! Functions on strings, which count in characters.
 
 use super::format_string;
-use super::{Context, Function, error, no_overload};
-use crate::program::{Failure, List, Value};
+use super::{CallContext, LibraryFunction, error, no_overload};
+use crate::program::{CelList, CelValue, EvaluationFailure};
 
-pub(super) fn function(name: &str) -> Option<Function> {
+pub(super) fn function(name: &str) -> Option<LibraryFunction> {
     Some(match name {
         "contains" => |args, _| test(args, |text, part| text.contains(part)),
         "startsWith" => |args, _| test(args, |text, part| text.starts_with(part)),
@@ -26,21 +26,25 @@ pub(super) fn function(name: &str) -> Option<Function> {
     })
 }
 
-/// White space as Go's `unicode.IsSpace` has it.
+/// Returns true for white space as in Go's `unicode.IsSpace`.
 fn is_space(character: char) -> bool {
     character.is_whitespace()
 }
 
-fn test<'a>(args: &[Value<'a>], holds: fn(&str, &str) -> bool) -> Result<Value<'a>, Failure> {
+fn test<'a>(args: &[CelValue<'a>], holds: fn(&str, &str) -> bool) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::String(text), Value::String(part)] => Ok(Value::Bool(holds(text, part))),
+        [CelValue::String(text), CelValue::String(part)] => Ok(CelValue::Bool(holds(text, part))),
         _ => no_overload(),
     }
 }
 
-fn change<'a>(args: &[Value<'a>], context: &Context<'_>, change: fn(&str) -> String) -> Result<Value<'a>, Failure> {
+fn change<'a>(
+    args: &[CelValue<'a>],
+    context: &CallContext<'_>,
+    change: fn(&str) -> String,
+) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::String(text)] => context.meter.text(change(text)),
+        [CelValue::String(text)] => context.meter.text(change(text)),
         _ => no_overload(),
     }
 }
@@ -58,7 +62,7 @@ fn quote(text: &str) -> String {
     quoted
 }
 
-/// How a character stands in a quoted text, where not by itself.
+/// Returns the escape sequence of a character in a quoted string, if it needs one.
 fn escape(character: char) -> Option<&'static str> {
     Some(match character {
         '\u{7}' => "\\a",
@@ -74,8 +78,8 @@ fn escape(character: char) -> Option<&'static str> {
     })
 }
 
-fn char_at<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
-    let [Value::String(text), Value::Int(index)] = args else { return no_overload() };
+fn char_at<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
+    let [CelValue::String(text), CelValue::Int(index)] = args else { return no_overload() };
     let out_of_range = || error(format!("index out of range: {index}"));
     let Ok(place) = usize::try_from(*index) else { return out_of_range() };
     match text.chars().nth(place) {
@@ -85,7 +89,7 @@ fn char_at<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, F
     }
 }
 
-/// Where a part begins, at `from` or later.
+/// Returns the first position of a substring, at `from` or later.
 pub(super) fn index_of(text: &str, part: &str, from: i64) -> Result<i64, String> {
     if part.is_empty() {
         return Ok(from);
@@ -95,7 +99,7 @@ pub(super) fn index_of(text: &str, part: &str, from: i64) -> Result<i64, String>
     Ok(text[start..].find(part).map_or(-1, |found| count(&text[..start + found])))
 }
 
-/// Where a part last begins, at `from` or earlier.
+/// Returns the last position of a substring, at `from` or earlier.
 pub(super) fn last_index_of(text: &str, part: &str, from: Option<i64>) -> Result<i64, String> {
     let length = count(text);
     if part.is_empty() {
@@ -117,10 +121,10 @@ fn count(text: &str) -> i64 {
     i64::try_from(text.chars().count()).unwrap_or(i64::MAX)
 }
 
-fn replace<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn replace<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let (text, old, new, limit) = match args {
-        [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, None),
-        [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
+        [CelValue::String(text), CelValue::String(old), CelValue::String(new)] => (text, old, new, None),
+        [CelValue::String(text), CelValue::String(old), CelValue::String(new), CelValue::Int(limit)] => {
             (text, old, new, usize::try_from(*limit).ok())
         }
         _ => return no_overload(),
@@ -131,10 +135,10 @@ fn replace<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, F
     context.meter.text(text.replacen(&**old, new, times))
 }
 
-fn split<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn split<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let (text, separator, limit) = match args {
-        [Value::String(text), Value::String(separator)] => (text, separator, None),
-        [Value::String(text), Value::String(separator), Value::Int(limit)] => {
+        [CelValue::String(text), CelValue::String(separator)] => (text, separator, None),
+        [CelValue::String(text), CelValue::String(separator), CelValue::Int(limit)] => {
             (text, separator, usize::try_from(*limit).ok())
         }
         _ => return no_overload(),
@@ -143,15 +147,15 @@ fn split<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Fai
     let expected = if separator.is_empty() { text.chars().count() } else { text.matches(&**separator).count() + 1 };
     context.meter.elements(expected.min(most))?;
     context.meter.bytes(text.len())?;
-    let parts: Vec<Value<'a>> = match (most, separator.is_empty()) {
+    let parts: Vec<CelValue<'a>> = match (most, separator.is_empty()) {
         (0, _) => Vec::new(),
         (_, true) => characters(text, most).map(|part| part.to_owned().into()).collect(),
         (_, false) => text.splitn(most, &**separator).map(|part| part.to_owned().into()).collect(),
     };
-    Ok(Value::List(List::owned(parts)))
+    Ok(CelValue::List(CelList::owned(parts)))
 }
 
-/// Each character for itself, and what is left over the limit in one.
+/// Splits into characters. The last element holds the rest beyond the limit.
 fn characters(text: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     let mut given = 0;
@@ -165,16 +169,16 @@ fn characters(text: &str, most: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-fn join<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn join<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let (list, separator) = match args {
-        [Value::List(list)] => (list, ""),
-        [Value::List(list), Value::String(separator)] => (list, &**separator),
+        [CelValue::List(list)] => (list, ""),
+        [CelValue::List(list), CelValue::String(separator)] => (list, &**separator),
         _ => return no_overload(),
     };
     let mut text = String::new();
     for (index, element) in list.iter().enumerate() {
         match element? {
-            Value::String(part) => {
+            CelValue::String(part) => {
                 let gap = if index == 0 { "" } else { separator };
                 context.meter.bytes(gap.len() + part.len())?;
                 text += gap;
@@ -186,10 +190,10 @@ fn join<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Fail
     Ok(text.into())
 }
 
-fn substring<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn substring<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     let (text, start, end) = match args {
-        [Value::String(text), Value::Int(start)] => (text, *start, count(text)),
-        [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, *end),
+        [CelValue::String(text), CelValue::Int(start)] => (text, *start, count(text)),
+        [CelValue::String(text), CelValue::Int(start), CelValue::Int(end)] => (text, *start, *end),
         _ => return no_overload(),
     };
     let length = count(text);
@@ -203,9 +207,9 @@ fn substring<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>,
     context.meter.text(text.chars().skip(skip).take(take).collect())
 }
 
-fn format<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
+fn format<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelValue<'a>, EvaluationFailure> {
     match args {
-        [Value::String(text), Value::List(values)] => format_string::format(text, values, context),
+        [CelValue::String(text), CelValue::List(values)] => format_string::format(text, values, context),
         _ => no_overload(),
     }
 }

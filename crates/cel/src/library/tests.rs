@@ -1,7 +1,7 @@
 use super::*;
 
-fn call(name: &str, args: &[Value<'static>]) -> Result<String, String> {
-    let context = Context { patterns: &HashMap::new(), meter: Meter::default() };
+fn call(name: &str, args: &[CelValue<'static>]) -> Result<String, String> {
+    let context = CallContext { patterns: &HashMap::new(), meter: Meter::default() };
     let run = function(name).expect(name);
     run(args, &context).map(|value| value.plain()).map_err(|failure| failure.message().to_owned())
 }
@@ -22,9 +22,10 @@ fn functions_refuse_what_they_are_not_for() {
         let general =
             ["dyn", "type", "size", "optional.of", "optional.ofNonZeroValue", "@not_strictly_false", "optional.none"];
         if let Some(run) = function(name).filter(|_| !general.contains(&name) && !name.starts_with("format.")) {
-            let context = Context { patterns: &HashMap::new(), meter: Meter::default() };
+            let context = CallContext { patterns: &HashMap::new(), meter: Meter::default() };
             assert!(
-                run(&[Value::Null, Value::Null, Value::Null, Value::Null, Value::Null], &context).is_err(),
+                run(&[CelValue::Null, CelValue::Null, CelValue::Null, CelValue::Null, CelValue::Null], &context)
+                    .is_err(),
                 "{name}"
             );
         }

@@ -1,22 +1,23 @@
-//! Expressions of webhooks and policies, each compiled against what it can see and held to what it has to give.
+//! Compilation of the expressions of webhooks and policies, with the variables of each and its required type.
 
 use super::environment;
 use crate::check::Environment;
 use crate::expression::Expression;
-use crate::types::Type;
+use crate::types::CelType;
 
-/// An expression, or what is wrong with it in upstream's words.
-pub type Compiled = Result<Expression, String>;
+/// Expression, or its error in kube-apiserver's words.
+pub type CompiledExpression = Result<Expression, String>;
 
-/// Compiles the expressions of one webhook or policy: those that come later see the variables of those before.
+/// Compiler for the expressions of one webhook or policy. Later expressions see the variables of earlier ones.
 #[derive(Debug)]
-pub struct Compiler {
+pub struct PolicyCompiler {
     with_rights: Environment,
     without_rights: Environment,
 }
 
-impl Compiler {
-    /// For a webhook, or a policy without variables; with `has_params`, expressions see `params`.
+impl PolicyCompiler {
+    /// Creates a compiler for a webhook, or for a policy without variables. With `has_params`, expressions see
+    /// `params`.
     #[must_use]
     pub fn new(has_params: bool) -> Self {
         let with_rights = environment::environment(has_params);
@@ -25,7 +26,7 @@ impl Compiler {
         Self { with_rights, without_rights }
     }
 
-    /// For a policy that has, or could have, variables.
+    /// Creates a compiler for a policy that may have variables.
     #[must_use]
     pub fn with_variables(has_params: bool) -> Self {
         let mut compiler = Self::new(has_params);
@@ -34,44 +35,44 @@ impl Compiler {
         compiler
     }
 
-    /// A condition or a validation.
-    pub fn condition(&self, text: &str) -> Compiled {
-        compile(text, &self.with_rights, &[Type::Bool])
+    /// Compiles a condition or a validation.
+    pub fn condition(&self, text: &str) -> CompiledExpression {
+        compile(text, &self.with_rights, &[CelType::Bool])
     }
 
-    /// A variable, which expressions after this see.
-    pub fn variable(&mut self, name: &str, text: &str) -> Compiled {
+    /// Compiles a variable, which later expressions see.
+    pub fn variable(&mut self, name: &str, text: &str) -> CompiledExpression {
         let compiled = compile(text, &self.with_rights, &[]);
-        let declared = compiled.as_ref().map_or(Type::Dyn, |expression| environment::declared(expression.output()));
+        let declared = compiled.as_ref().map_or(CelType::Dyn, |expression| environment::declared(expression.output()));
         environment::declare_variable(&mut self.with_rights, name, declared.clone());
         environment::declare_variable(&mut self.without_rights, name, declared);
         compiled
     }
 
-    /// The expression of a message, which cannot ask for rights.
-    pub fn message(&self, text: &str) -> Compiled {
-        compile(text, &self.without_rights, &[Type::String])
+    /// Compiles a message expression, which has no authorizer.
+    pub fn message(&self, text: &str) -> CompiledExpression {
+        compile(text, &self.without_rights, &[CelType::String])
     }
 
-    /// An object that is laid over the one of the request.
-    pub fn apply_configuration(&self, text: &str) -> Compiled {
-        compile(text, &environment::mutating(&self.with_rights), &[Type::Struct("Object".into())])
+    /// Compiles an apply configuration, which is merged into the object of the request.
+    pub fn apply_configuration(&self, text: &str) -> CompiledExpression {
+        compile(text, &environment::mutating(&self.with_rights), &[CelType::Struct("Object".into())])
     }
 
-    /// A list of operations of a JSON patch.
-    pub fn json_patch(&self, text: &str) -> Compiled {
-        let operation = Type::Struct(environment::JSON_PATCH.into());
-        compile(text, &environment::mutating(&self.with_rights), &[Type::list(operation)])
+    /// Compiles an expression that returns the operations of a JSON patch.
+    pub fn json_patch(&self, text: &str) -> CompiledExpression {
+        let operation = CelType::Struct(environment::JSON_PATCH.into());
+        compile(text, &environment::mutating(&self.with_rights), &[CelType::list(operation)])
     }
 
-    /// The value of an annotation for auditors.
-    pub fn annotation(&self, text: &str) -> Compiled {
-        compile(text, &self.with_rights, &[Type::String, Type::Null])
+    /// Compiles the value of an audit annotation.
+    pub fn annotation(&self, text: &str) -> CompiledExpression {
+        compile(text, &self.with_rights, &[CelType::String, CelType::Null])
     }
 }
 
-/// Compiles an expression that has to give one of these types; any where there are none.
-pub(super) fn compile(text: &str, environment: &Environment, wanted: &[Type]) -> Compiled {
+/// Compiles an expression whose value must have one of `types`; any type if `types` is empty.
+pub(super) fn compile(text: &str, environment: &Environment, wanted: &[CelType]) -> CompiledExpression {
     let expression =
         Expression::compile(text, environment).map_err(|problems| format!("compilation failed: {problems}"))?;
     let output = expression.output();
@@ -88,13 +89,13 @@ pub(super) fn compile(text: &str, environment: &Environment, wanted: &[Type]) ->
     }
 }
 
-/// A type as cel-go prints it where it is no matter of checking.
-fn shown(one: &Type) -> String {
+/// Formats a type as cel-go prints it in errors outside the type check.
+fn shown(one: &CelType) -> String {
     match one {
-        Type::List(element) => format!("list({})", shown(element)),
-        Type::Map(key, value) => format!("map({}, {})", shown(key), shown(value)),
-        Type::Type(Some(inner)) => format!("type({})", shown(inner)),
-        Type::Opaque(name, parameters) if !parameters.is_empty() => {
+        CelType::List(element) => format!("list({})", shown(element)),
+        CelType::Map(key, value) => format!("map({}, {})", shown(key), shown(value)),
+        CelType::Type(Some(inner)) => format!("type({})", shown(inner)),
+        CelType::Opaque(name, parameters) if !parameters.is_empty() => {
             let parameters: Vec<String> = parameters.iter().map(shown).collect();
             format!("{name}({})", parameters.join(", "))
         }

@@ -1,10 +1,10 @@
-//! What an expression of a policy can see.
+//! Environments of policy expressions.
 
-use super::Compiled;
+use super::CompiledExpression;
 use crate::check::Environment;
-use crate::expression::Variables;
-use crate::program::{Activation, Failure, Value};
-use crate::types::Type;
+use crate::expression::ExpressionVariables;
+use crate::program::{Activation, CelValue, EvaluationFailure};
+use crate::types::CelType;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -14,26 +14,26 @@ pub(super) const JSON_PATCH: &str = "JSONPatch";
 const AUTHORIZER: &str = "authorizer";
 const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
-fn fields(all: &[(&str, Type)]) -> BTreeMap<Arc<str>, Type> {
+fn fields(all: &[(&str, CelType)]) -> BTreeMap<Arc<str>, CelType> {
     all.iter().map(|(name, one)| ((*name).into(), one.clone())).collect()
 }
 
-fn object(name: &str) -> Type {
-    Type::Struct(name.into())
+fn object(name: &str) -> CelType {
+    CelType::Struct(name.into())
 }
 
-/// `request`, `object`, `oldObject`, `namespaceObject`, rights, and what else there is.
+/// Returns the environment of policies: `object`, `oldObject`, `request`, `namespaceObject`, `params` and `authorizer`.
 pub(super) fn environment(has_params: bool) -> Environment {
-    let text = || Type::String;
-    let texts = || Type::list(Type::String);
-    let text_map = || Type::map(Type::String, Type::String);
+    let text = || CelType::String;
+    let texts = || CelType::list(CelType::String);
+    let text_map = || CelType::map(CelType::String, CelType::String);
     let (kind, resource, user) =
         ("kubernetes.GroupVersionKind", "kubernetes.GroupVersionResource", "kubernetes.UserInfo");
     let mut environment = Environment::default();
-    let mut declare = |name: &str, all: &[(&str, Type)]| environment.objects.insert(name.into(), fields(all));
+    let mut declare = |name: &str, all: &[(&str, CelType)]| environment.objects.insert(name.into(), fields(all));
     declare(kind, &[("group", text()), ("version", text()), ("kind", text())]);
     declare(resource, &[("group", text()), ("version", text()), ("resource", text())]);
-    let extra = Type::map(Type::String, texts());
+    let extra = CelType::map(CelType::String, texts());
     declare(user, &[("username", text()), ("uid", text()), ("groups", texts()), ("extra", extra)]);
     declare(
         "kubernetes.AdmissionRequest",
@@ -48,8 +48,8 @@ pub(super) fn environment(has_params: bool) -> Environment {
             ("__namespace__", text()),
             ("operation", text()),
             ("userInfo", object(user)),
-            ("dryRun", Type::Bool),
-            ("options", Type::Dyn),
+            ("dryRun", CelType::Bool),
+            ("options", CelType::Dyn),
         ],
     );
     let (metadata, spec, status) =
@@ -64,125 +64,124 @@ pub(super) fn environment(has_params: bool) -> Environment {
             ("labels", text_map()),
             ("annotations", text_map()),
             ("UID", text()),
-            ("creationTimestamp", Type::Timestamp),
-            ("deletionGracePeriodSeconds", Type::Int),
-            ("deletionTimestamp", Type::Timestamp),
-            ("generation", Type::Int),
+            ("creationTimestamp", CelType::Timestamp),
+            ("deletionGracePeriodSeconds", CelType::Int),
+            ("deletionTimestamp", CelType::Timestamp),
+            ("generation", CelType::Int),
             ("resourceVersion", text()),
             ("finalizers", texts()),
         ],
     );
     declare(spec, &[("finalizers", texts())]);
-    let changed = ("lastTransitionTime", Type::Timestamp);
+    let changed = ("lastTransitionTime", CelType::Timestamp);
     declare(condition, &[("status", text()), ("type", text()), changed, ("message", text()), ("reason", text())]);
-    declare(status, &[("conditions", Type::list(object(condition))), ("phase", text())]);
+    declare(status, &[("conditions", CelType::list(object(condition))), ("phase", text())]);
     declare(
         "kubernetes.Namespace",
         &[("metadata", object(metadata)), ("spec", object(spec)), ("status", object(status))],
     );
     let variables = &mut environment.variables;
-    variables.insert("object".into(), Type::Dyn);
-    variables.insert("oldObject".into(), Type::Dyn);
+    variables.insert("object".into(), CelType::Dyn);
+    variables.insert("oldObject".into(), CelType::Dyn);
     variables.insert("request".into(), object("kubernetes.AdmissionRequest"));
     variables.insert("namespaceObject".into(), object("kubernetes.Namespace"));
     if has_params {
-        variables.insert("params".into(), Type::Dyn);
+        variables.insert("params".into(), CelType::Dyn);
     }
     variables.insert(AUTHORIZER.into(), object("kubernetes.authorization.Authorizer"));
     variables.insert(REQUEST_RESOURCE.into(), object("kubernetes.authorization.ResourceCheck"));
     environment
 }
 
-/// Leaves out the questions of who may do what.
+/// Removes `authorizer` and `authorizer.requestResource`.
 pub(super) fn take_rights(environment: &mut Environment) {
     environment.variables.remove(AUTHORIZER);
     take_request_resource(environment);
 }
 
-/// Leaves out what the request asks for as a question.
+/// Removes `authorizer.requestResource`.
 pub(super) fn take_request_resource(environment: &mut Environment) {
     environment.variables.remove(REQUEST_RESOURCE);
 }
 
-/// Makes `variables` known, of which there is none yet.
+/// Declares `variables` without any field.
 pub(super) fn declare_variables(environment: &mut Environment) {
     environment.objects.insert(VARIABLES.into(), BTreeMap::new());
     environment.variables.insert("variables".into(), object(VARIABLES));
 }
 
-/// The same, with the types that mutations are made of.
+/// Returns the environment with the types that mutations construct.
 pub(super) fn mutating(environment: &Environment) -> Environment {
     let mut environment = Environment { open_objects: true, mutation: true, ..environment.clone() };
-    let text = || Type::String;
-    let operation = fields(&[("op", text()), ("path", text()), ("from", text()), ("value", Type::Dyn)]);
+    let text = || CelType::String;
+    let operation = fields(&[("op", text()), ("path", text()), ("from", text()), ("value", CelType::Dyn)]);
     environment.objects.insert(JSON_PATCH.into(), operation);
     environment
 }
 
-/// As what an expression's type is known to those that use the variable: texts, numbers, lists and maps as such, all else at run
-/// time only.
-pub(super) fn declared(output: &Type) -> Type {
+/// Returns the type of a variable as later expressions see it: scalars, lists and maps keep their type, all other types
+/// are dynamic.
+pub(super) fn declared(output: &CelType) -> CelType {
     match output {
-        Type::List(element) => Type::list(declared(element)),
-        Type::Map(key, value) => Type::map(declared(key), declared(value)),
-        Type::Any
-        | Type::Null
-        | Type::Bool
-        | Type::Int
-        | Type::Uint
-        | Type::Double
-        | Type::String
-        | Type::Bytes
-        | Type::Duration
-        | Type::Timestamp => output.clone(),
-        Type::Error
-        | Type::Dyn
-        | Type::Struct(_)
-        | Type::Opaque(..)
-        | Type::Type(_)
-        | Type::Param(_)
-        | Type::Var(_) => Type::Dyn,
+        CelType::List(element) => CelType::list(declared(element)),
+        CelType::Map(key, value) => CelType::map(declared(key), declared(value)),
+        CelType::Any
+        | CelType::Null
+        | CelType::Bool
+        | CelType::Int
+        | CelType::Uint
+        | CelType::Double
+        | CelType::String
+        | CelType::Bytes
+        | CelType::Duration
+        | CelType::Timestamp => output.clone(),
+        CelType::Error
+        | CelType::Dyn
+        | CelType::Struct(_)
+        | CelType::Opaque(..)
+        | CelType::Type(_)
+        | CelType::Param(_)
+        | CelType::Var(_) => CelType::Dyn,
     }
 }
 
-/// Makes `variables.name` known to the expressions that follow.
-pub(super) fn declare_variable(environment: &mut Environment, name: &str, one: Type) {
+/// Declares `variables.name` for later expressions.
+pub(super) fn declare_variable(environment: &mut Environment, name: &str, one: CelType) {
     environment.variables.insert(format!("variables.{name}").into(), one.clone());
     if let Some(fields) = environment.objects.get_mut(VARIABLES) {
         fields.insert(name.into(), one);
     }
 }
 
-/// What a policy is asked about, by the names its expressions have for it: `object`, `oldObject`, `request`, `params`,
-/// `namespaceObject`; what is not there is `null` data.
-pub type Given<'a> = Variables<'a>;
+/// Variables of a policy: `object`, `oldObject`, `request`, `params`, `namespaceObject`. Missing ones are `null`.
+pub type PolicyVariables<'a> = ExpressionVariables<'a>;
 
-/// Values of one policy's run: what is given, and variables that are each computed when first needed.
-pub(super) struct Scope<'a> {
-    given: Given<'a>,
-    variables: &'a [(Arc<str>, Compiled)],
-    /// Most that one variable may cost.
+/// Values of one policy's run: the given variables, and computed ones that are evaluated on first use.
+pub(super) struct PolicyScope<'a> {
+    given: PolicyVariables<'a>,
+    variables: &'a [(Arc<str>, CompiledExpression)],
+    /// Cost limit of one variable.
     limit: u64,
-    known: Mutex<Known<'a>>,
+    known: Mutex<NamedVariable<'a>>,
 }
 
 #[derive(Default)]
-struct Known<'a> {
-    values: BTreeMap<usize, Result<Value<'a>, Failure>>,
+struct NamedVariable<'a> {
+    values: BTreeMap<usize, Result<CelValue<'a>, EvaluationFailure>>,
     cost: u64,
 }
 
-impl<'a> Scope<'a> {
-    pub(super) fn new(given: Given<'a>, variables: &'a [(Arc<str>, Compiled)], limit: u64) -> Self {
+impl<'a> PolicyScope<'a> {
+    pub(super) fn new(given: PolicyVariables<'a>, variables: &'a [(Arc<str>, CompiledExpression)], limit: u64) -> Self {
         Self { given, variables, limit, known: Mutex::default() }
     }
 
-    /// What variables have cost since this was last asked.
+    /// Returns the cost of variables since the last call.
     pub(super) fn take_cost(&self) -> u64 {
         self.known.lock().map_or(0, |mut known| std::mem::take(&mut known.cost))
     }
 
-    fn variable(&self, name: &str) -> Option<Result<Value<'a>, Failure>> {
+    fn variable(&self, name: &str) -> Option<Result<CelValue<'a>, EvaluationFailure>> {
         let index = self.variables.iter().rposition(|(own, _)| &**own == name)?;
         if let Ok(known) = self.known.lock()
             && let Some(value) = known.values.get(&index)
@@ -190,17 +189,19 @@ impl<'a> Scope<'a> {
             return Some(value.clone());
         }
         let value = match &self.variables[index].1 {
-            Err(problem) => Err(Failure::Error(format!("composited variable {name:?} fails to compile: {problem}"))),
+            Err(problem) => {
+                Err(EvaluationFailure::Error(format!("composited variable {name:?} fails to compile: {problem}")))
+            }
             Ok(expression) => {
                 let (value, cost) = expression.value(self, self.limit);
                 if let Ok(mut known) = self.known.lock() {
                     known.cost = known.cost.saturating_add(cost);
                 }
                 value.map_err(|failure| match failure {
-                    Failure::Error(problem) => {
-                        Failure::Error(format!("composited variable {name:?} fails to evaluate: {problem}"))
+                    EvaluationFailure::Error(problem) => {
+                        EvaluationFailure::Error(format!("composited variable {name:?} fails to evaluate: {problem}"))
                     }
-                    cancelled @ Failure::Cancelled(_) => cancelled,
+                    cancelled @ EvaluationFailure::Cancelled(_) => cancelled,
                 })
             }
         };
@@ -211,8 +212,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-impl<'a> Activation<'a> for Scope<'a> {
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, Failure>> {
+impl<'a> Activation<'a> for PolicyScope<'a> {
+    fn resolve(&self, name: &str) -> Option<Result<CelValue<'a>, EvaluationFailure>> {
         match name.strip_prefix("variables.") {
             Some(variable) => self.variable(variable),
             None => self.given.resolve(name),

@@ -1,58 +1,59 @@
-//! Admission policies: their expressions, what these can see, and what they decide. Which objects a policy is for is not known here.
+//! Admission policies: their expressions, the variables that these see, and their decisions. Matching of policies to
+//! objects is not part of this crate.
 
+mod budget;
 mod compile;
 mod environment;
 mod mutate;
-mod purse;
 mod run;
 mod types;
 
-pub use compile::{Compiled, Compiler};
-pub use environment::Given;
-pub use mutate::{Change, MutatingPolicy};
-pub use purse::{Effort, TooLong};
-pub use run::{AuditAnnotation, Matched, PolicyDecision, PolicyVerdict, Review};
+pub use budget::{EvaluationEffort, EvaluationTooLong};
+pub use compile::{CompiledExpression, PolicyCompiler};
+pub use environment::PolicyVariables;
+pub use mutate::{MutatingPolicy, MutationPatch};
+pub use run::{AuditAnnotation, ConditionMatch, PolicyDecision, PolicyVerdict, ReviewVariables};
 pub use types::{TypedKind, type_warnings};
 
 use crate::expression::Expression;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
-/// Most that the match conditions of one webhook or policy may cost for one object.
+/// Cost limit of the match conditions of one webhook or policy for one object.
 pub const MATCH_BUDGET: u64 = 2_500_000;
 
-/// What is done where an expression cannot say.
+/// Action when an expression fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is refused.
     #[default]
     Fail,
-    /// As if the policy were not there.
+    /// The policy is skipped.
     Ignore,
 }
 
-/// The match conditions of a webhook or a policy.
+/// Match conditions of a webhook or a policy.
 #[derive(Debug)]
 pub struct MatchConditions {
-    conditions: Vec<Condition>,
+    conditions: Vec<MatchCondition>,
     failure_policy: FailurePolicy,
 }
 
 #[derive(Debug)]
-struct Condition {
+struct MatchCondition {
     name: String,
     text: String,
-    compiled: Compiled,
+    compiled: CompiledExpression,
 }
 
-/// A ValidatingAdmissionPolicy, compiled.
+/// Compiled ValidatingAdmissionPolicy.
 #[derive(Debug)]
 pub struct ValidatingPolicy {
     failure_policy: FailurePolicy,
     conditions: MatchConditions,
-    variables: Vec<(Arc<str>, Compiled)>,
+    variables: Vec<(Arc<str>, CompiledExpression)>,
     validations: Vec<Validation>,
-    annotations: Vec<(String, String, Compiled)>,
+    annotations: Vec<(String, String, CompiledExpression)>,
 }
 
 #[derive(Debug)]
@@ -60,11 +61,11 @@ struct Validation {
     text: String,
     message: String,
     reason: String,
-    compiled: Compiled,
-    message_expression: Option<(String, Compiled)>,
+    compiled: CompiledExpression,
+    message_expression: Option<(String, CompiledExpression)>,
 }
 
-fn weight(compiled: &Compiled) -> usize {
+fn weight(compiled: &CompiledExpression) -> usize {
     compiled.as_ref().map_or_else(String::len, Expression::weight)
 }
 
@@ -81,20 +82,20 @@ fn failure_policy(spec: &Json) -> FailurePolicy {
 }
 
 impl MatchConditions {
-    /// Compiles `matchConditions` of a webhook, or of a policy whose parameters they see.
+    /// Compiles `matchConditions` of a webhook, or of a policy with parameters.
     #[must_use]
     pub fn new(spec: &Json, has_params: bool) -> Self {
-        Self::with(spec, &Compiler::new(has_params))
+        Self::with(spec, &PolicyCompiler::new(has_params))
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.conditions.iter().map(|condition| weight(&condition.compiled)).sum()
     }
 
-    fn with(spec: &Json, compiler: &Compiler) -> Self {
-        let condition = |json: &Json| Condition {
+    fn with(spec: &Json, compiler: &PolicyCompiler) -> Self {
+        let condition = |json: &Json| MatchCondition {
             name: text(json, "name").to_owned(),
             text: text(json, "expression").to_owned(),
             compiled: compiler.condition(text(json, "expression")),
@@ -104,9 +105,9 @@ impl MatchConditions {
     }
 }
 
-/// The variables of a policy, and a compiler that knows them.
-fn variables(spec: &Json) -> (Vec<(Arc<str>, Compiled)>, Compiler) {
-    let mut compiler = Compiler::with_variables(spec.get("paramKind").is_some_and(Json::is_object));
+/// Compiles the variables of a policy. Returns them with a compiler that declares them.
+fn variables(spec: &Json) -> (Vec<(Arc<str>, CompiledExpression)>, PolicyCompiler) {
+    let mut compiler = PolicyCompiler::with_variables(spec.get("paramKind").is_some_and(Json::is_object));
     let variable = |json: &Json| {
         let name = text(json, "name");
         (name.into(), compiler.variable(name, text(json, "expression")))
@@ -142,7 +143,7 @@ impl ValidatingPolicy {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let variables = self.variables.iter().map(|(_, compiled)| compiled);
@@ -152,11 +153,11 @@ impl ValidatingPolicy {
         self.conditions.weight() + variables.chain(validations).chain(annotations).map(weight).sum::<usize>()
     }
 
-    /// What is wrong with its expressions, each with its path below `spec`.
+    /// Returns the errors of the expressions, each with its path relative to `spec`.
     #[must_use]
     pub fn problems(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
-        let mut note = |path: String, compiled: &Compiled| {
+        let mut note = |path: String, compiled: &CompiledExpression| {
             if let Err(problem) = compiled {
                 found.push((path, problem.clone()));
             }

@@ -1,37 +1,40 @@
-//! Mutating policies: what they make of an object, as something to be laid over it or as a patch.
+//! Mutating policies: the apply configuration or the JSON patch that each mutation produces for an object.
 
-use super::compile::{Compiled, Compiler};
-use super::environment::Scope;
-use super::purse::{OUT_OF_BUDGET, Purse, Refused};
-use super::{Effort, MatchConditions, Matched, Review, TooLong, list, text, variables, weight};
-use crate::program::{Elements, Key, List, Map, Value};
+use super::budget::{CostBudget, EvaluationRefusal, OUT_OF_BUDGET};
+use super::compile::{CompiledExpression, PolicyCompiler};
+use super::environment::PolicyScope;
+use super::{
+    ConditionMatch, EvaluationEffort, EvaluationTooLong, MatchConditions, ReviewVariables, list, text, variables,
+    weight,
+};
+use crate::program::{CelList, CelListElements, CelMap, CelValue, Key};
 use crate::rules::BUDGET;
 use crate::time;
 use base64::Engine;
 use serde_json::{Map as Fields, Value as Json, json};
 use std::sync::Arc;
 
-/// A MutatingAdmissionPolicy, compiled.
+/// Compiled MutatingAdmissionPolicy.
 #[derive(Debug)]
 pub struct MutatingPolicy {
     conditions: MatchConditions,
-    variables: Vec<(Arc<str>, Compiled)>,
-    mutations: Vec<Mutation>,
+    variables: Vec<(Arc<str>, CompiledExpression)>,
+    mutations: Vec<CompiledMutation>,
 }
 
 #[derive(Debug)]
-struct Mutation {
+struct CompiledMutation {
     text: String,
     is_patch: bool,
-    compiled: Compiled,
+    compiled: CompiledExpression,
 }
 
-/// What a mutation does to an object.
+/// Patch of a mutation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// This is laid over it, as server-side apply does.
+pub enum MutationPatch {
+    /// Apply configuration, merged as server-side apply does.
     Apply(Json),
-    /// These operations of a JSON patch are applied to it.
+    /// Operations of a JSON patch.
     Patch(Vec<Json>),
 }
 
@@ -42,12 +45,15 @@ impl MutatingPolicy {
         let (variables, compiler) = variables(spec);
         Self {
             conditions: MatchConditions::with(spec, &compiler),
-            mutations: list(spec, "mutations").iter().map(|mutation| Mutation::new(mutation, &compiler)).collect(),
+            mutations: list(spec, "mutations")
+                .iter()
+                .map(|mutation| CompiledMutation::new(mutation, &compiler))
+                .collect(),
             variables,
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let variables = self.variables.iter().map(|(_, compiled)| compiled);
@@ -55,47 +61,52 @@ impl MutatingPolicy {
         self.conditions.weight() + variables.chain(mutations).map(weight).sum::<usize>()
     }
 
-    /// How many mutations it has; they are done one after the other.
+    /// Returns the number of mutations, which apply in order.
     #[must_use]
     pub fn mutations(&self) -> usize {
         self.mutations.len()
     }
 
-    /// Whether it is for a request.
+    /// Returns true if the policy matches a request.
     ///
     /// # Errors
-    /// When that takes longer than a brief evaluation.
-    pub fn matches<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Matched, TooLong> {
+    /// Fails if the evaluation takes longer than a brief one.
+    pub fn matches<'a>(
+        &'a self,
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+    ) -> Result<ConditionMatch, EvaluationTooLong> {
         self.conditions.matches(review, effort)
     }
 
-    /// What the mutation at `index` does; nothing where there is no such one. `Err` within says why it cannot be done.
+    /// Returns the patch of the mutation at `index`; `None` if there is no such mutation. The inner `Err` gives the
+    /// reason that it cannot be applied.
     ///
     /// # Errors
-    /// When that takes longer than a brief evaluation.
+    /// Fails if the evaluation takes longer than a brief one.
     pub fn change<'a>(
         &'a self,
         index: usize,
-        review: Review<'a>,
-        effort: Effort,
-    ) -> Result<Result<Option<Change>, String>, TooLong> {
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+    ) -> Result<Result<Option<MutationPatch>, String>, EvaluationTooLong> {
         let Some(mutation) = self.mutations.get(index) else { return Ok(Ok(None)) };
         if let Err(problem) = &mutation.compiled {
             return Ok(Err(problem.clone()));
         }
-        let scope = Scope::new(review, &self.variables, effort.per_call());
-        match Purse::new(effort, BUDGET.unsigned_abs()).value(&mutation.text, &mutation.compiled, &scope) {
+        let scope = PolicyScope::new(review, &self.variables, effort.per_call());
+        match CostBudget::new(effort, BUDGET.unsigned_abs()).value(&mutation.text, &mutation.compiled, &scope) {
             Ok(value) if mutation.is_patch => Ok(patch(&value).map(Some)),
             Ok(value) => Ok(configuration(&value).map(Some)),
-            Err(Refused::Expression(problem)) => Ok(Err(problem)),
-            Err(Refused::Budget) => Ok(Err(OUT_OF_BUDGET.to_owned())),
-            Err(Refused::TooLong) => Err(TooLong),
+            Err(EvaluationRefusal::Expression(problem)) => Ok(Err(problem)),
+            Err(EvaluationRefusal::Budget) => Ok(Err(OUT_OF_BUDGET.to_owned())),
+            Err(EvaluationRefusal::TooLong) => Err(EvaluationTooLong),
         }
     }
 }
 
-impl Mutation {
-    fn new(mutation: &Json, compiler: &Compiler) -> Self {
+impl CompiledMutation {
+    fn new(mutation: &Json, compiler: &PolicyCompiler) -> Self {
         let is_patch = text(mutation, "patchType") == "JSONPatch";
         let part = if is_patch { "jsonPatch" } else { "applyConfiguration" };
         let text = mutation.get(part).map(|part| text(part, "expression")).unwrap_or_default();
@@ -104,47 +115,48 @@ impl Mutation {
     }
 }
 
-fn configuration(value: &Value<'_>) -> Result<Change, String> {
-    let mut reader = Reader::default();
+fn configuration(value: &CelValue<'_>) -> Result<MutationPatch, String> {
+    let mut reader = MutationReader::default();
     reader.check_names(value)?;
-    reader.json(value).map(Change::Apply)
+    reader.json(value).map(MutationPatch::Apply)
 }
 
-fn patch(value: &Value<'_>) -> Result<Change, String> {
-    let Value::List(operations) = value else {
+fn patch(value: &CelValue<'_>) -> Result<MutationPatch, String> {
+    let CelValue::List(operations) = value else {
         return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_owned());
     };
-    let mut reader = Reader::default();
-    operations.iter().map(|one| reader.operation(&one?)).collect::<Result<_, _>>().map(Change::Patch)
+    let mut reader = MutationReader::default();
+    operations.iter().map(|one| reader.operation(&one?)).collect::<Result<_, _>>().map(MutationPatch::Patch)
 }
 
-/// Most parts and bytes of what an expression makes: values that stand in many places are one in memory, and many in JSON.
+/// Maximum parts and bytes of an expression's result. A shared value is stored once in memory, but written many times
+/// in JSON.
 const MAX_SIZE: usize = 4 << 20;
 
-/// Reads what an expression made, as far as there is room for it.
-struct Reader {
+/// Converts the result of an expression to JSON, within the limits.
+struct MutationReader {
     left: usize,
 }
 
-impl Default for Reader {
+impl Default for MutationReader {
     fn default() -> Self {
         Self { left: MAX_SIZE }
     }
 }
 
-impl Reader {
+impl MutationReader {
     fn take(&mut self, size: usize) -> Result<(), String> {
         self.left = self.left.checked_sub(size + 1).ok_or("the expression makes too large an object")?;
         Ok(())
     }
 
-    fn operation(&mut self, value: &Value<'_>) -> Result<Json, String> {
-        let Value::Map(Map::Object(_, fields)) = value else {
+    fn operation(&mut self, value: &CelValue<'_>) -> Result<Json, String> {
+        let CelValue::Map(CelMap::Object(_, fields)) = value else {
             return Err("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch".to_owned());
         };
         let field = |name: &str| fields.get(&Key::String(name.into()));
         let text = |name: &str| match field(name) {
-            Some(Value::String(text)) => text.to_string(),
+            Some(CelValue::String(text)) => text.to_string(),
             _ => String::new(),
         };
         let mut made = json!({"op": text("op"), "path": text("path")});
@@ -161,18 +173,18 @@ impl Reader {
         Ok(made)
     }
 
-    /// Types of objects are named by where they stand: `Object.spec` in the field `spec` of `Object`.
-    fn check_names(&mut self, value: &Value<'_>) -> Result<(), String> {
-        let Value::Map(Map::Object(name, _)) = value else { return Ok(()) };
+    /// Object types are named by their path: `Object.spec` is the type of the field `spec` of `Object`.
+    fn check_names(&mut self, value: &CelValue<'_>) -> Result<(), String> {
+        let CelValue::Map(CelMap::Object(name, _)) = value else { return Ok(()) };
         let mut wrong = Vec::new();
         self.names(value, &mut name.to_string(), &mut wrong)?;
         if wrong.is_empty() { Ok(()) } else { Err(format!("type mismatch: {}", wrong.join("\n"))) }
     }
 
-    fn names(&mut self, value: &Value<'_>, expected: &mut String, wrong: &mut Vec<String>) -> Result<(), String> {
+    fn names(&mut self, value: &CelValue<'_>, expected: &mut String, wrong: &mut Vec<String>) -> Result<(), String> {
         self.take(0)?;
         match value {
-            Value::Map(Map::Object(name, fields)) => {
+            CelValue::Map(CelMap::Object(name, fields)) => {
                 if **name != **expected {
                     wrong.push(format!(
                         "unexpected type name {name:?}, expected {expected:?}, which matches field name path from root Object type"
@@ -189,33 +201,33 @@ impl Reader {
                 }
                 Ok(())
             }
-            Value::Map(Map::Owned(entries)) => {
+            CelValue::Map(CelMap::Owned(entries)) => {
                 entries.values().try_for_each(|value| self.names(value, expected, wrong))
             }
-            Value::List(List { elements: Elements::Owned(values), .. }) => {
+            CelValue::List(CelList { elements: CelListElements::Owned(values), .. }) => {
                 values.iter().try_for_each(|value| self.names(value, expected, wrong))
             }
             _ => Ok(()),
         }
     }
 
-    fn json(&mut self, value: &Value<'_>) -> Result<Json, String> {
+    fn json(&mut self, value: &CelValue<'_>) -> Result<Json, String> {
         self.take(0)?;
         Ok(match value {
-            Value::Null => Json::Null,
-            Value::Bool(value) => (*value).into(),
-            Value::Int(value) => (*value).into(),
-            Value::Uint(value) => (*value).into(),
-            Value::Double(value) => match serde_json::Number::from_f64(*value) {
+            CelValue::Null => Json::Null,
+            CelValue::Bool(value) => (*value).into(),
+            CelValue::Int(value) => (*value).into(),
+            CelValue::Uint(value) => (*value).into(),
+            CelValue::Double(value) => match serde_json::Number::from_f64(*value) {
                 Some(number) => Json::Number(number),
                 None => return Err(format!("cannot convert {value} to JSON")),
             },
-            Value::String(text) => self.text((**text).to_owned())?,
-            Value::Bytes(bytes) => self.text(base64::engine::general_purpose::STANDARD.encode(bytes))?,
-            Value::Duration(nanos) => time::duration_text(*nanos).into(),
-            Value::Timestamp(moment) => moment.to_string().into(),
-            Value::List(list) => list.iter().map(|element| self.json(&element?)).collect::<Result<_, _>>()?,
-            Value::Map(map) => self.fields(map)?,
+            CelValue::String(text) => self.text((**text).to_owned())?,
+            CelValue::Bytes(bytes) => self.text(base64::engine::general_purpose::STANDARD.encode(bytes))?,
+            CelValue::Duration(nanos) => time::duration_text(*nanos).into(),
+            CelValue::Timestamp(moment) => moment.to_string().into(),
+            CelValue::List(list) => list.iter().map(|element| self.json(&element?)).collect::<Result<_, _>>()?,
+            CelValue::Map(map) => self.fields(map)?,
             other => return Err(format!("unsupported conversion from {} to JSON", other.type_of().name())),
         })
     }
@@ -225,10 +237,10 @@ impl Reader {
         Ok(text.into())
     }
 
-    fn fields(&mut self, map: &Map<'_>) -> Result<Json, String> {
+    fn fields(&mut self, map: &CelMap<'_>) -> Result<Json, String> {
         let mut made = Fields::new();
         for key in map.keys() {
-            let Value::String(name) = &key else {
+            let CelValue::String(name) = &key else {
                 return Err(format!("map key {:?} is of type {}, not string", key.plain(), key.type_of().name()));
             };
             self.take(name.len())?;

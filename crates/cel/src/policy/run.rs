@@ -1,128 +1,138 @@
-//! What a policy says of one request.
+//! Evaluation of a policy for one request.
 
-use super::environment::{Given, Scope};
-use super::purse::{OUT_OF_BUDGET, Purse, Refused};
-use super::{Effort, FailurePolicy, MATCH_BUDGET, MatchConditions, TooLong, ValidatingPolicy, Validation};
-use crate::expression::Answer;
+use super::budget::{CostBudget, EvaluationRefusal, OUT_OF_BUDGET};
+use super::environment::{PolicyScope, PolicyVariables};
+use super::{
+    EvaluationEffort, EvaluationTooLong, FailurePolicy, MATCH_BUDGET, MatchConditions, ValidatingPolicy, Validation,
+};
+use crate::expression::ExpressionAnswer;
 use crate::rules::{BUDGET, MAX_MESSAGE};
 
-/// Whether match conditions hold.
+/// Result of match conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Matched {
-    /// All do.
+pub enum ConditionMatch {
+    /// All conditions match.
     Yes,
-    /// The named one does not.
+    /// The named condition does not match.
     No(String),
-    /// That cannot be said, and the policy is to fail.
+    /// The result is unknown, and the failure policy is `Fail`.
     Failed(String),
-    /// That cannot be said, and it does not matter.
+    /// The result is unknown, and the failure policy is `Ignore`.
     Ignored,
 }
 
-/// What one validation decides.
+/// Decision of one validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// Nothing against it.
+    /// The validation holds.
     Admit,
-    /// It is refused.
+    /// The request is refused.
     Deny {
-        /// Why.
+        /// Message of the refusal.
         message: String,
-        /// The reason of the answer, `Invalid` where the policy names none.
+        /// Reason of the response; `Invalid` if the policy names none.
         reason: String,
-        /// Whether it is refused since an expression failed.
+        /// True if the cause is a failed expression.
         is_error: bool,
     },
 }
 
-/// An annotation for the audit log.
+/// Annotation for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditAnnotation {
     /// The key, without the policy's name.
     pub key: String,
-    /// The value, or why there is none.
+    /// Value, or its error.
     pub value: Result<String, String>,
 }
 
-/// All that a policy says.
+/// Result of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyVerdict {
-    /// One for each validation; none where the policy does not match.
+    /// One decision per validation; empty if the policy does not match.
     pub decisions: Vec<PolicyDecision>,
-    /// For the audit log.
+    /// Annotations for the audit log.
     pub annotations: Vec<AuditAnnotation>,
 }
 
 /// A request as policies see it.
-pub type Review<'a> = Given<'a>;
+pub type ReviewVariables<'a> = PolicyVariables<'a>;
 
 impl MatchConditions {
-    /// Whether there are none.
+    /// Returns true if there are no conditions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
     }
 
-    /// Whether they hold for a request. One that does not decides, whatever is wrong with others.
+    /// Returns the result for a request. A condition that is false decides, even if others fail.
     ///
     /// # Errors
-    /// When that takes longer than a brief evaluation.
-    pub fn matches<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Matched, TooLong> {
-        let scope = Scope::new(review, &[], effort.per_call());
-        let mut purse = Purse::new(effort, MATCH_BUDGET);
+    /// Fails if the evaluation takes longer than a brief one.
+    pub fn matches<'a>(
+        &'a self,
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+    ) -> Result<ConditionMatch, EvaluationTooLong> {
+        let scope = PolicyScope::new(review, &[], effort.per_call());
+        let mut budget = CostBudget::new(effort, MATCH_BUDGET);
         let (mut problems, mut against) = (Vec::new(), None);
         for condition in &self.conditions {
-            match purse.answer(&condition.text, &condition.compiled, &scope) {
-                Ok(Answer::Bool(false)) => against = against.or(Some(&condition.name)),
+            match budget.answer(&condition.text, &condition.compiled, &scope) {
+                Ok(ExpressionAnswer::Bool(false)) => against = against.or(Some(&condition.name)),
                 Ok(_) => {}
-                Err(Refused::Expression(problem)) if problems.contains(&problem) => {}
-                Err(Refused::Expression(problem)) => problems.push(problem),
-                Err(Refused::Budget) => return Ok(self.unsure(OUT_OF_BUDGET.to_owned())),
-                Err(Refused::TooLong) => return Err(TooLong),
+                Err(EvaluationRefusal::Expression(problem)) if problems.contains(&problem) => {}
+                Err(EvaluationRefusal::Expression(problem)) => problems.push(problem),
+                Err(EvaluationRefusal::Budget) => return Ok(self.unsure(OUT_OF_BUDGET.to_owned())),
+                Err(EvaluationRefusal::TooLong) => return Err(EvaluationTooLong),
             }
         }
         Ok(match (against, problems.as_slice()) {
-            (Some(name), _) => Matched::No(name.clone()),
-            (None, []) => Matched::Yes,
+            (Some(name), _) => ConditionMatch::No(name.clone()),
+            (None, []) => ConditionMatch::Yes,
             (None, [one]) => self.unsure(one.clone()),
             (None, many) => self.unsure(format!("[{}]", many.join(", "))),
         })
     }
 
-    fn unsure(&self, problem: String) -> Matched {
+    fn unsure(&self, problem: String) -> ConditionMatch {
         match self.failure_policy {
-            FailurePolicy::Fail => Matched::Failed(problem),
-            FailurePolicy::Ignore => Matched::Ignored,
+            FailurePolicy::Fail => ConditionMatch::Failed(problem),
+            FailurePolicy::Ignore => ConditionMatch::Ignored,
         }
     }
 }
 
-/// What the expressions of all validations give, in their order, and what is left of the budget.
-type Evaluated = (Vec<Result<Answer, String>>, Purse);
+/// Values of all validations' expressions, in order, and the remaining budget.
+type EvaluatedValidations = (Vec<Result<ExpressionAnswer, String>>, CostBudget);
 
 impl ValidatingPolicy {
-    /// What it says of a request that it is for.
+    /// Evaluates the policy for a request that it matches.
     ///
     /// # Errors
-    /// When that takes longer than a brief evaluation.
-    pub fn validate<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<PolicyVerdict, TooLong> {
+    /// Fails if the evaluation takes longer than a brief one.
+    pub fn validate<'a>(
+        &'a self,
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+    ) -> Result<PolicyVerdict, EvaluationTooLong> {
         match self.conditions.matches(review, effort)? {
-            Matched::Yes => {}
-            Matched::No(_) | Matched::Ignored => return Ok(PolicyVerdict::default()),
-            Matched::Failed(problem) => return Ok(self.failed(problem)),
+            ConditionMatch::Yes => {}
+            ConditionMatch::No(_) | ConditionMatch::Ignored => return Ok(PolicyVerdict::default()),
+            ConditionMatch::Failed(problem) => return Ok(self.failed(problem)),
         }
-        let Some((answers, mut purse)) = self.evaluate(review, effort)? else {
+        let Some((answers, mut budget)) = self.evaluate(review, effort)? else {
             return Ok(self.failed(OUT_OF_BUDGET.to_owned()));
         };
-        // Neither messages nor annotations can ask for rights.
-        let review = Review { authorizer: None, ..review };
-        let messages = self.messages(review, effort, &mut purse)?;
-        let decide = |(at, answer): (usize, Result<Answer, String>)| {
+        // Messages and annotations have no authorizer.
+        let review = ReviewVariables { authorizer: None, ..review };
+        let messages = self.messages(review, effort, &mut budget)?;
+        let decide = |(at, answer): (usize, Result<ExpressionAnswer, String>)| {
             let validation = &self.validations[at];
             match (answer, &messages) {
                 (Err(problem), _) => self.on_error(problem),
                 (Ok(_), None) => self.on_error(format!("failed messageExpression: {OUT_OF_BUDGET}")),
-                (Ok(Answer::Bool(true)), _) => PolicyDecision::Admit,
+                (Ok(ExpressionAnswer::Bool(true)), _) => PolicyDecision::Admit,
                 (Ok(_), Some(messages)) => validation.denial(messages[at].as_deref()),
             }
         };
@@ -144,60 +154,75 @@ impl ValidatingPolicy {
         }
     }
 
-    /// The answers of the validations; `None` where the budget is used up.
-    fn evaluate<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Option<Evaluated>, TooLong> {
-        let scope = Scope::new(review, &self.variables, effort.per_call());
-        let mut purse = Purse::new(effort, BUDGET.unsigned_abs());
+    /// Returns the decisions of the validations; `None` if the budget is used up.
+    fn evaluate<'a>(
+        &'a self,
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+    ) -> Result<Option<EvaluatedValidations>, EvaluationTooLong> {
+        let scope = PolicyScope::new(review, &self.variables, effort.per_call());
+        let mut budget = CostBudget::new(effort, BUDGET.unsigned_abs());
         let mut answers = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
-            match purse.answer(&validation.text, &validation.compiled, &scope) {
+            match budget.answer(&validation.text, &validation.compiled, &scope) {
                 Ok(answer) => answers.push(Ok(answer)),
-                Err(Refused::Expression(problem)) => answers.push(Err(problem)),
-                Err(Refused::Budget) => return Ok(None),
-                Err(Refused::TooLong) => return Err(TooLong),
+                Err(EvaluationRefusal::Expression(problem)) => answers.push(Err(problem)),
+                Err(EvaluationRefusal::Budget) => return Ok(None),
+                Err(EvaluationRefusal::TooLong) => return Err(EvaluationTooLong),
             }
         }
-        Ok(Some((answers, purse)))
+        Ok(Some((answers, budget)))
     }
 
-    /// What expressions of messages give, also of validations that hold; `None` where the budget is used up.
+    /// Evaluates the message expressions, also those of validations that hold; `None` if the budget is used up.
     fn messages<'a>(
         &'a self,
-        review: Review<'a>,
-        effort: Effort,
-        purse: &mut Purse,
-    ) -> Result<Option<Vec<Option<String>>>, TooLong> {
-        let scope = Scope::new(review, &self.variables, effort.per_call());
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+        budget: &mut CostBudget,
+    ) -> Result<Option<Vec<Option<String>>>, EvaluationTooLong> {
+        let scope = PolicyScope::new(review, &self.variables, effort.per_call());
         let mut messages = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
             let Some((text, compiled)) = &validation.message_expression else {
                 messages.push(None);
                 continue;
             };
-            messages.push(match purse.answer(text, compiled, &scope) {
-                Ok(Answer::Text(text)) => Some(text.trim().to_owned()).filter(|text| is_message(text)),
-                Ok(_) | Err(Refused::Expression(_)) => None,
-                Err(Refused::Budget) => return Ok(None),
-                Err(Refused::TooLong) => return Err(TooLong),
+            messages.push(match budget.answer(text, compiled, &scope) {
+                Ok(ExpressionAnswer::Text(text)) => Some(text.trim().to_owned()).filter(|text| is_message(text)),
+                Ok(_) | Err(EvaluationRefusal::Expression(_)) => None,
+                Err(EvaluationRefusal::Budget) => return Ok(None),
+                Err(EvaluationRefusal::TooLong) => return Err(EvaluationTooLong),
             });
         }
         Ok(Some(messages))
     }
 
-    /// The annotations; `None` where the budget is used up.
-    fn annotate<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Option<Vec<AuditAnnotation>>, TooLong> {
-        let scope = Scope::new(review, &self.variables, effort.per_call());
-        let mut purse = Purse::new(effort, BUDGET.unsigned_abs());
+    /// Returns the annotations; `None` if the budget is used up.
+    fn annotate<'a>(
+        &'a self,
+        review: ReviewVariables<'a>,
+        effort: EvaluationEffort,
+    ) -> Result<Option<Vec<AuditAnnotation>>, EvaluationTooLong> {
+        let scope = PolicyScope::new(review, &self.variables, effort.per_call());
+        let mut budget = CostBudget::new(effort, BUDGET.unsigned_abs());
         let mut found = Vec::new();
         for (key, text, compiled) in &self.annotations {
-            let value = match purse.answer(text, compiled, &scope) {
-                Ok(Answer::Text(text)) if text.trim().is_empty() => continue,
-                Ok(Answer::Text(text)) => Ok(text.trim().to_owned()),
-                Ok(Answer::Null | Answer::Bool(_) | Answer::Other) => continue,
-                Err(Refused::Expression(_)) if self.failure_policy == FailurePolicy::Ignore => continue,
-                Err(Refused::Expression(problem)) => Err(problem),
-                Err(Refused::Budget) => return Ok(None),
-                Err(Refused::TooLong) => return Err(TooLong),
+            let value = match budget.answer(text, compiled, &scope) {
+                Ok(ExpressionAnswer::Text(text)) if text.trim().is_empty() => continue,
+                Ok(ExpressionAnswer::Text(text)) => Ok(text.trim().to_owned()),
+                Ok(
+                    ExpressionAnswer::Null
+                    | ExpressionAnswer::Bool(_)
+                    | ExpressionAnswer::Texts(_)
+                    | ExpressionAnswer::Other,
+                ) => {
+                    continue;
+                }
+                Err(EvaluationRefusal::Expression(_)) if self.failure_policy == FailurePolicy::Ignore => continue,
+                Err(EvaluationRefusal::Expression(problem)) => Err(problem),
+                Err(EvaluationRefusal::Budget) => return Ok(None),
+                Err(EvaluationRefusal::TooLong) => return Err(EvaluationTooLong),
             };
             found.push(AuditAnnotation { key: key.clone(), value });
         }
@@ -206,7 +231,7 @@ impl ValidatingPolicy {
 }
 
 impl Validation {
-    /// The refusal of what it does not hold for.
+    /// Returns the refusal of a validation that does not hold.
     fn denial(&self, by_expression: Option<&str>) -> PolicyDecision {
         let message = match (by_expression, self.message.trim()) {
             (Some(message), _) => message.to_owned(),

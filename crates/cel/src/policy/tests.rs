@@ -9,7 +9,7 @@ fn failed(message: &str) -> PolicyDecision {
     PolicyDecision::Deny { message: message.to_owned(), reason: "Invalid".to_owned(), is_error: true }
 }
 
-/// What a policy says of a Deployment with three replicas.
+/// Evaluates a policy on a Deployment with three replicas.
 fn verdict(spec: &Json) -> PolicyVerdict {
     let object = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 3}});
     let request =
@@ -24,7 +24,9 @@ fn verdict(spec: &Json) -> PolicyVerdict {
         ("params", &params),
     ];
     let policy = ValidatingPolicy::new(spec);
-    policy.validate(Review { data: &data, ..Review::default() }, Effort::Full).expect("all the effort that it takes")
+    policy
+        .validate(ReviewVariables { data: &data, ..ReviewVariables::default() }, EvaluationEffort::Full)
+        .expect("all the effort that it takes")
 }
 
 #[test]
@@ -118,7 +120,7 @@ fn a_policy_is_for_what_its_conditions_match() {
 }
 
 #[test]
-fn what_is_wrong_with_expressions_is_told_with_their_paths() {
+fn expression_errors_have_paths() {
     let policy = ValidatingPolicy::new(&json!({
         "variables": [{"name": "v", "expression": "1 +"}],
         "validations": [{"expression": "1", "messageExpression": "authorizer == null"}, {"expression": "variables.w"}],
@@ -143,8 +145,8 @@ fn what_is_wrong_with_expressions_is_told_with_their_paths() {
     assert_eq!(found[4].1, "must evaluate to one of [string null_type] but got int");
 }
 
-/// What the first mutation of a policy does to a Deployment with three replicas.
-fn change(kind: &str, expression: &str) -> Result<Option<Change>, String> {
+/// Applies the first mutation of a policy to a Deployment with three replicas.
+fn change(kind: &str, expression: &str) -> Result<Option<MutationPatch>, String> {
     let part = if kind == "JSONPatch" { "jsonPatch" } else { "applyConfiguration" };
     let spec = json!({
         "variables": [{"name": "more", "expression": "object.spec.replicas + 1"}],
@@ -153,7 +155,9 @@ fn change(kind: &str, expression: &str) -> Result<Option<Change>, String> {
     let object = json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "spec": {"replicas": 3}});
     let data = [("object", &object), ("oldObject", &Json::Null), ("request", &Json::Null)];
     let policy = MutatingPolicy::new(&spec);
-    policy.change(0, Review { data: &data, ..Review::default() }, Effort::Full).expect("all the effort that it takes")
+    policy
+        .change(0, ReviewVariables { data: &data, ..ReviewVariables::default() }, EvaluationEffort::Full)
+        .expect("all the effort that it takes")
 }
 
 #[test]
@@ -163,19 +167,21 @@ fn a_mutation_makes_a_configuration_or_a_patch() {
             "an object",
             "ApplyConfiguration",
             "Object{spec: Object.spec{replicas: variables.more, paused: true}}",
-            Ok(Change::Apply(json!({"spec": {"replicas": 4, "paused": true}}))),
+            Ok(MutationPatch::Apply(json!({"spec": {"replicas": 4, "paused": true}}))),
         ),
         (
             "maps and lists",
             "ApplyConfiguration",
             r#"Object{metadata: Object.metadata{labels: {"k": "v"}, finalizers: ["a"]}, data: object.metadata.labels}"#,
-            Ok(Change::Apply(json!({"metadata": {"labels": {"k": "v"}, "finalizers": ["a"]}, "data": {"a": "b"}}))),
+            Ok(MutationPatch::Apply(
+                json!({"metadata": {"labels": {"k": "v"}, "finalizers": ["a"]}, "data": {"a": "b"}}),
+            )),
         ),
         (
             "a field that is there only if there is a value",
             "ApplyConfiguration",
             "Object{?spec: optional.none(), ?kind: object.?kind, apiVersion: 'v1'}",
-            Ok(Change::Apply(json!({"apiVersion": "v1"}))),
+            Ok(MutationPatch::Apply(json!({"apiVersion": "v1"}))),
         ),
         (
             "a name that does not fit its place",
@@ -189,7 +195,7 @@ fn a_mutation_makes_a_configuration_or_a_patch() {
             "operations",
             "JSONPatch",
             r#"[JSONPatch{op: "test", path: "/a", value: 1}, JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("x/y~z"), value: Object.spec{a: [1, 2]}}, JSONPatch{op: "copy", from: "/a", path: "/b"}]"#,
-            Ok(Change::Patch(vec![
+            Ok(MutationPatch::Patch(vec![
                 json!({"op": "test", "path": "/a", "value": 1}),
                 json!({"op": "add", "path": "/metadata/labels/x~1y~0z", "value": {"a": [1, 2]}}),
                 json!({"op": "copy", "from": "/a", "path": "/b"}),
@@ -199,7 +205,7 @@ fn a_mutation_makes_a_configuration_or_a_patch() {
             "none",
             "JSONPatch",
             r#"has(object.none) ? [JSONPatch{op: "remove", path: "/none"}] : []"#,
-            Ok(Change::Patch(Vec::new())),
+            Ok(MutationPatch::Patch(Vec::new())),
         ),
         ("no object", "ApplyConfiguration", "{'a': 1}", Err("must evaluate to Object but got map(string, int)")),
         ("no operations", "JSONPatch", "[1]", Err("must evaluate to list(JSONPatch) but got list(int)")),
@@ -239,10 +245,10 @@ fn a_brief_evaluation_gives_up_where_it_takes_long() {
     let list = "[1,2,3,4,5,6,7,8,9,10]";
     let slow =
         format!("{list}.all(a, {list}.all(b, {list}.all(c, {list}.all(d, {list}.all(e, a + b + c + d + e > 0)))))");
-    for (expression, expected) in [("true", Ok(Matched::Yes)), (slow.as_str(), Err(TooLong))] {
+    for (expression, expected) in [("true", Ok(ConditionMatch::Yes)), (slow.as_str(), Err(EvaluationTooLong))] {
         let spec = json!({"matchConditions": [{"name": "a", "expression": expression}]});
         let conditions = MatchConditions::new(&spec, false);
-        assert_eq!(conditions.matches(Review::default(), Effort::Brief), expected, "{expression}");
-        assert!(conditions.matches(Review::default(), Effort::Full).is_ok());
+        assert_eq!(conditions.matches(ReviewVariables::default(), EvaluationEffort::Brief), expected, "{expression}");
+        assert!(conditions.matches(ReviewVariables::default(), EvaluationEffort::Full).is_ok());
     }
 }

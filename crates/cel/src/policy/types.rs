@@ -1,58 +1,59 @@
-//! The type check of a ValidatingAdmissionPolicy: its expressions against the schemas of the kinds that it is for. It refuses
-//! nothing; what it finds is told in the policy's status (`k8s.io/apiserver/pkg/admission/plugin/policy/validating/typechecking.go`).
+//! Type check of a ValidatingAdmissionPolicy: its expressions against the schemas of the kinds that it matches. The
+//! check refuses nothing; its warnings go to the policy's status
+//! (`k8s.io/apiserver/pkg/admission/plugin/policy/validating/typechecking.go`).
 
 use super::{environment, list, text};
 use crate::check::{self, Environment};
 use crate::schema::DeclaredType;
-use crate::types::Type;
+use crate::types::CelType;
 use serde_json::Value as Json;
 
-/// Most that one check takes: bytes of expressions for each kind, and [`EACH`] for each of them.
+/// Limit of one check: the bytes of its expressions for each kind, plus [`EACH`] for each expression.
 const MAX_WORK: usize = 8 << 20;
 const EACH: usize = 256;
-/// Most bytes of warnings, which have to fit into the policy.
+/// Maximum bytes of warnings, which must fit into the policy.
 const MAX_WARNINGS: usize = 16 << 10;
 
-/// A kind whose schema is known.
+/// Kind with a known schema.
 #[derive(Debug)]
 pub struct TypedKind {
-    /// What warnings call it, such as `apps/v1, Kind=Deployment`.
+    /// Name in warnings, such as `apps/v1, Kind=Deployment`.
     pub shown: String,
-    /// What its type is called.
+    /// Name of the kind's type.
     pub name: String,
-    /// What objects of it are like; nothing where no expression can see them.
+    /// Type of its objects; `None` if no expression can see them.
     pub declared: Option<DeclaredType>,
 }
 
-/// What does not fit in the validations of `spec`, each with the path of its expression: all that is wrong with it for each kind.
-/// The check ends early where it would take long, or tell more than a policy can hold.
+/// Returns the warnings about the validations of `spec`, each with the path of its expression and all errors per kind.
+/// The check ends early at its limits of work and of bytes of warnings.
 #[must_use]
 pub fn type_warnings(
     spec: &Json,
     kinds: impl IntoIterator<Item = TypedKind>,
     params: Option<&TypedKind>,
 ) -> Vec<(String, String)> {
-    let mut expressions: Vec<Told> = expressions(spec);
-    let mut left = Left { work: MAX_WORK, warnings: MAX_WARNINGS };
+    let mut expressions: Vec<TypeWarnings> = expressions(spec);
+    let mut left = RemainingBounds { work: MAX_WORK, warnings: MAX_WARNINGS };
     for kind in kinds {
         if left.check(spec, &mut expressions, &kind, params).is_none() {
             break;
         }
     }
-    let told = |one: Told| (!one.warnings.is_empty()).then(|| (one.path, one.warnings.join("\n")));
+    let told = |one: TypeWarnings| (!one.warnings.is_empty()).then(|| (one.path, one.warnings.join("\n")));
     expressions.into_iter().filter_map(told).collect()
 }
 
-/// An expression, and what is told of it.
-struct Told<'s> {
+/// Expression with its warnings.
+struct TypeWarnings<'s> {
     path: String,
     expression: &'s str,
     warnings: Vec<String>,
 }
 
-fn expressions(spec: &Json) -> Vec<Told<'_>> {
+fn expressions(spec: &Json) -> Vec<TypeWarnings<'_>> {
     let of_validation = |(index, validation)| {
-        ["expression", "messageExpression"].into_iter().map(move |name| Told {
+        ["expression", "messageExpression"].into_iter().map(move |name| TypeWarnings {
             path: format!("spec.validations[{index}].{name}"),
             expression: text(validation, name),
             warnings: Vec::new(),
@@ -62,26 +63,32 @@ fn expressions(spec: &Json) -> Vec<Told<'_>> {
     all.filter(|one| !one.expression.is_empty()).collect()
 }
 
-/// What is left of the bounds.
-struct Left {
+/// Remaining bounds of the check.
+struct RemainingBounds {
     work: usize,
     warnings: usize,
 }
 
-impl Left {
+impl RemainingBounds {
     fn take(&mut self, expression: &str) -> Option<()> {
         self.work = self.work.checked_sub(expression.len() + EACH)?;
         Some(())
     }
 
-    /// Checks all for one kind; `None` where a bound is reached.
-    fn check(&mut self, spec: &Json, all: &mut [Told<'_>], kind: &TypedKind, params: Option<&TypedKind>) -> Option<()> {
+    /// Checks all expressions for one kind; `None` if a limit is reached.
+    fn check(
+        &mut self,
+        spec: &Json,
+        all: &mut [TypeWarnings<'_>],
+        kind: &TypedKind,
+        params: Option<&TypedKind>,
+    ) -> Option<()> {
         let mut environment = typed(kind, spec.get("paramKind").is_some_and(Json::is_object), params);
         for variable in list(spec, "variables") {
             let expression = text(variable, "expression");
             self.take(expression)?;
             let output = check::compile(expression, &environment);
-            let output = output.map_or(Type::Dyn, |checked| environment::declared(checked.output()));
+            let output = output.map_or(CelType::Dyn, |checked| environment::declared(checked.output()));
             environment::declare_variable(&mut environment, text(variable, "name"), output);
         }
         for one in all {
@@ -95,13 +102,13 @@ impl Left {
     }
 }
 
-/// What expressions see of objects of a kind: `authorizer` is known by its type, and nothing that it asks about by itself.
-/// Parameters of an unknown kind may be anything.
+/// Returns the environment for objects of a kind. `authorizer` has its type, without a request resource. Parameters of
+/// an unknown kind are dynamic.
 fn typed(kind: &TypedKind, has_params: bool, params: Option<&TypedKind>) -> Environment {
     let mut environment = environment::environment(has_params);
     environment::take_request_resource(&mut environment);
     environment::declare_variables(&mut environment);
-    // Upstream adds a number as well: parameters may be of a kind with the same name.
+    // kube-apiserver adds a number as well: parameters may be of a kind with the same name.
     let typed = [(Some(kind), "1", ["object", "oldObject"].as_slice()), (params, "2", &["params"])];
     for (kind, number, variables) in typed {
         let Some((kind, declared)) = kind.and_then(|kind| Some((kind, kind.declared.as_ref()?))) else { continue };
@@ -116,11 +123,11 @@ fn typed(kind: &TypedKind, has_params: bool, params: Option<&TypedKind>) -> Envi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Schema;
+    use crate::schema::RuleSchema;
     use serde_json::json;
 
     fn kind(shown: &str, properties: Json) -> TypedKind {
-        let schema = Schema::from_json(&json!({"type": "object", "properties": properties}));
+        let schema = RuleSchema::from_json(&json!({"type": "object", "properties": properties}));
         let (_, name) = shown.split_once("Kind=").expect("a kind");
         TypedKind { shown: shown.to_owned(), name: name.to_owned(), declared: DeclaredType::of(&schema, true) }
     }
@@ -141,7 +148,7 @@ mod tests {
     #[test]
     fn expressions_are_held_to_the_schemas_of_kinds() {
         let (boat, ship) = ("example.dev/v1, Kind=Boat", "example.dev/v1, Kind=Ship");
-        // Of another group than the kind that objects are of.
+        // Parameters of another group than the kind of the objects.
         let limits = kind(
             "other.dev/v1, Kind=Boat",
             json!({"data": {"type": "object", "additionalProperties": {"type": "string"}}}),
@@ -196,7 +203,7 @@ mod tests {
         let bytes: usize = told.iter().map(|(_, warning)| warning.len()).sum();
         assert!((MAX_WARNINGS - 100..=MAX_WARNINGS).contains(&bytes), "{bytes}");
         let count = MAX_WORK / (EACH + "true".len());
-        let mut left = Left { work: MAX_WORK, warnings: MAX_WARNINGS };
+        let mut left = RemainingBounds { work: MAX_WORK, warnings: MAX_WARNINGS };
         let spec = many("true", count + 1);
         assert!(left.check(&spec, &mut expressions(&spec), &kinds()[0], None).is_none());
         assert!(left.work < EACH + "true".len());

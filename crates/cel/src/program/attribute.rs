@@ -1,45 +1,45 @@
 //! Chains of field accesses and indexes.
 
-use super::evaluate::{Evaluation, Found};
-use super::plan::Node;
-use super::value::{Elements, List, Map, Shape};
-use super::{Failure, ListKind, Value};
+use super::evaluate::{Evaluation, EvaluationResult};
+use super::plan::PlanNode;
+use super::value::{CelList, CelListElements, CelMap, JsonFieldShape};
+use super::{CelListKind, CelValue, EvaluationFailure};
 use std::sync::Arc;
 
-/// A value and the fields or indexes taken of it, one after the other.
+/// Value with a chain of field accesses and indexes.
 #[derive(Debug)]
 pub(super) struct Attribute {
-    base: Base,
+    base: AttributeBase,
     qualifiers: Vec<Qualifier>,
 }
 
-/// What a chain begins with.
+/// Start of a chain of selections.
 #[derive(Debug)]
-pub(super) enum Base {
+pub(super) enum AttributeBase {
     Global(usize),
     Local(usize),
-    Relative(Box<Node>),
-    Conditional(Box<(Node, Attribute, Attribute)>),
+    Relative(Box<PlanNode>),
+    Conditional(Box<(PlanNode, Attribute, Attribute)>),
 }
 
-/// One access of a chain.
+/// Access in a chain.
 #[derive(Debug)]
 pub(super) enum Qualifier {
     Const {
-        value: Value<'static>,
+        value: CelValue<'static>,
         optional: bool,
     },
-    /// An index that is itself a chain.
+    /// Index that is itself a chain.
     Attribute {
         key: Box<Attribute>,
         optional: bool,
     },
     Computed {
-        key: Box<Node>,
+        key: Box<PlanNode>,
         optional: bool,
     },
     /// `has(….field)`
-    Test(Value<'static>),
+    Test(CelValue<'static>),
 }
 
 impl Qualifier {
@@ -54,7 +54,7 @@ impl Qualifier {
 }
 
 impl Attribute {
-    pub(super) fn new(base: Base) -> Self {
+    pub(super) fn new(base: AttributeBase) -> Self {
         Self { base, qualifiers: Vec::new() }
     }
 
@@ -67,36 +67,40 @@ impl Attribute {
         matches!(self.qualifiers.last(), Some(Qualifier::Test(_)))
     }
 
-    /// The slot of a variable that nothing is taken of.
+    /// Returns the slot of a variable without accesses.
     pub(super) fn slot(&self) -> Option<usize> {
         match self.base {
-            Base::Local(slot) if self.qualifiers.is_empty() => Some(slot),
-            Base::Local(_) | Base::Global(_) | Base::Relative(_) | Base::Conditional(_) => None,
+            AttributeBase::Local(slot) if self.qualifiers.is_empty() => Some(slot),
+            AttributeBase::Local(_)
+            | AttributeBase::Global(_)
+            | AttributeBase::Relative(_)
+            | AttributeBase::Conditional(_) => None,
         }
     }
 
-    /// The value, with its cost as a node of the tree: one for the variable. A test and a choice have none of their own.
-    pub(super) fn observe<'a>(&'a self, evaluation: &mut Evaluation<'a, '_>) -> Found<'a> {
+    /// Evaluates the chain with its cost as a node of the tree, which is one for the variable. A presence test and a
+    /// conditional add none.
+    pub(super) fn observe<'a>(&'a self, evaluation: &mut Evaluation<'a, '_>) -> EvaluationResult<'a> {
         let found = self.resolve(evaluation);
-        if let Err(Failure::Cancelled(_)) = found {
+        if let Err(EvaluationFailure::Cancelled(_)) = found {
             return found;
         }
-        if !self.is_test() && !matches!(self.base, Base::Conditional(_)) {
+        if !self.is_test() && !matches!(self.base, AttributeBase::Conditional(_)) {
             evaluation.charge(1)?;
         }
         found
     }
 
-    /// The value, with the cost of what is taken only.
-    pub(super) fn resolve<'a>(&'a self, evaluation: &mut Evaluation<'a, '_>) -> Found<'a> {
+    /// Evaluates the chain with the cost of its accesses only.
+    pub(super) fn resolve<'a>(&'a self, evaluation: &mut Evaluation<'a, '_>) -> EvaluationResult<'a> {
         let base = match &self.base {
-            Base::Global(index) => evaluation.global(*index)?,
-            Base::Local(slot) => evaluation.local(*slot)?,
-            Base::Relative(node) => evaluation.eval(node)?,
-            Base::Conditional(choice) => match evaluation.eval(&choice.0)? {
-                Value::Bool(true) => choice.1.resolve(evaluation)?,
-                Value::Bool(false) => choice.2.resolve(evaluation)?,
-                _ => return Err(Failure::Error("no such overload".to_owned())),
+            AttributeBase::Global(index) => evaluation.global(*index)?,
+            AttributeBase::Local(slot) => evaluation.local(*slot)?,
+            AttributeBase::Relative(node) => evaluation.eval(node)?,
+            AttributeBase::Conditional(choice) => match evaluation.eval(&choice.0)? {
+                CelValue::Bool(true) => choice.1.resolve(evaluation)?,
+                CelValue::Bool(false) => choice.2.resolve(evaluation)?,
+                _ => return Err(EvaluationFailure::Error("no such overload".to_owned())),
             },
         };
         if self.qualifiers.is_empty() {
@@ -105,11 +109,11 @@ impl Attribute {
         self.qualify(base, evaluation)
     }
 
-    fn qualify<'a>(&'a self, base: Value<'a>, evaluation: &mut Evaluation<'a, '_>) -> Found<'a> {
+    fn qualify<'a>(&'a self, base: CelValue<'a>, evaluation: &mut Evaluation<'a, '_>) -> EvaluationResult<'a> {
         let mut optional = false;
         let mut value = match base {
-            Value::Optional(None) => return Ok(if self.is_test() { Value::Bool(false) } else { Value::NONE }),
-            Value::Optional(Some(inner)) => {
+            CelValue::Optional(None) => return Ok(if self.is_test() { CelValue::Bool(false) } else { CelValue::NONE }),
+            CelValue::Optional(Some(inner)) => {
                 optional = true;
                 raw(&inner)
             }
@@ -119,56 +123,63 @@ impl Attribute {
             optional = optional || qualifier.is_optional();
             match take(qualifier, &value, optional, evaluation)? {
                 Some(next) => value = next,
-                None => return Ok(if self.is_test() { Value::Bool(false) } else { Value::NONE }),
+                None => return Ok(if self.is_test() { CelValue::Bool(false) } else { CelValue::NONE }),
             }
         }
-        Ok(if optional && !self.is_test() { Value::Optional(Some(Arc::new(value))) } else { value })
+        Ok(if optional && !self.is_test() { CelValue::Optional(Some(Arc::new(value))) } else { value })
     }
 }
 
-/// What is taken of an optional forgets its schema, as in Kubernetes.
-fn raw<'a>(value: &Value<'a>) -> Value<'a> {
+/// Drops the schema of a value from an optional, as Kubernetes does.
+fn raw<'a>(value: &CelValue<'a>) -> CelValue<'a> {
     match value {
-        Value::Map(Map::Json { fields, .. }) => Value::Map(Map::Json { fields, shape: Shape::Free }),
-        Value::List(List { elements: Elements::Json { items, .. }, .. }) => {
-            Value::List(List { elements: Elements::Json { items, schema: None }, kind: ListKind::Plain })
+        CelValue::Map(CelMap::Json { fields, .. }) => {
+            CelValue::Map(CelMap::Json { fields, shape: JsonFieldShape::Free })
         }
+        CelValue::List(CelList { elements: CelListElements::Json { items, .. }, .. }) => CelValue::List(CelList {
+            elements: CelListElements::Json { items, schema: None },
+            kind: CelListKind::Plain,
+        }),
         other => other.clone(),
     }
 }
 
-/// One access: `None` where an optional one finds nothing.
+/// Evaluates one access; `None` if an optional access finds nothing.
 fn take<'a>(
     qualifier: &'a Qualifier,
-    value: &Value<'a>,
+    value: &CelValue<'a>,
     optional: bool,
     evaluation: &mut Evaluation<'a, '_>,
-) -> Result<Option<Value<'a>>, Failure> {
+) -> Result<Option<CelValue<'a>>, EvaluationFailure> {
     let found = match qualifier {
         Qualifier::Const { value: key, .. } => find(value, key, optional),
         Qualifier::Attribute { key, .. } => key.resolve(evaluation).and_then(|key| find(value, &key, optional)),
         Qualifier::Computed { key, .. } => evaluation.eval(key).and_then(|key| find(value, &key, optional)),
         Qualifier::Test(key) => find(value, key, true).map(|found| match (found, optional) {
             (None, true) => None,
-            (found, _) => Some(Value::Bool(found.is_some())),
+            (found, _) => Some(CelValue::Bool(found.is_some())),
         }),
     };
     let counted = !optional || matches!(found, Ok(Some(_)));
-    if counted && !matches!(found, Err(Failure::Cancelled(_))) {
+    if counted && !matches!(found, Err(EvaluationFailure::Cancelled(_))) {
         evaluation.charge(1)?;
     }
     found
 }
 
-/// The field or element; with `lenient`, what is not there is `None` rather than an error.
-fn find<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, Failure> {
-    let missing = |message: String| if lenient { Ok(None) } else { Err(Failure::Error(message)) };
+/// Returns the field or element. With `lenient`, a missing one is `None` rather than an error.
+fn find<'a>(
+    value: &CelValue<'a>,
+    key: &CelValue<'_>,
+    lenient: bool,
+) -> Result<Option<CelValue<'a>>, EvaluationFailure> {
+    let missing = |message: String| if lenient { Ok(None) } else { Err(EvaluationFailure::Error(message)) };
     match value {
-        Value::Map(map) => match map.find(key)? {
+        CelValue::Map(map) => match map.find(key)? {
             Some(found) => Ok(Some(found)),
             None => missing(format!("no such key: {}", key.plain())),
         },
-        Value::List(list) => match usize::try_from(index(key)?).ok().and_then(|index| list.get(index)) {
+        CelValue::List(list) => match usize::try_from(index(key)?).ok().and_then(|index| list.get(index)) {
             Some(found) => Ok(Some(found?)),
             None => missing(format!("index out of bounds: {}", key.plain())),
         },
@@ -176,13 +187,13 @@ fn find<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<
     }
 }
 
-fn index(key: &Value<'_>) -> Result<i64, Failure> {
-    let unsupported = || Failure::Error(format!("unsupported index value {} in list", key.plain()));
+fn index(key: &CelValue<'_>) -> Result<i64, EvaluationFailure> {
+    let unsupported = || EvaluationFailure::Error(format!("unsupported index value {} in list", key.plain()));
     match key {
-        Value::Int(index) => Ok(*index),
-        Value::Uint(index) => i64::try_from(*index).map_err(|_| unsupported()),
-        Value::Double(index) if index.fract() == 0.0 && index.abs() < 9e18 => Ok(*index as i64),
-        Value::Double(_) => Err(unsupported()),
-        other => Err(Failure::Error(format!("unsupported index type '{}' in list", other.type_of().name()))),
+        CelValue::Int(index) => Ok(*index),
+        CelValue::Uint(index) => i64::try_from(*index).map_err(|_| unsupported()),
+        CelValue::Double(index) if index.fract() == 0.0 && index.abs() < 9e18 => Ok(*index as i64),
+        CelValue::Double(_) => Err(unsupported()),
+        other => Err(EvaluationFailure::Error(format!("unsupported index type '{}' in list", other.type_of().name()))),
     }
 }

@@ -1,79 +1,84 @@
-//! `authorizer` in an expression: questions of who may do what, put together step by step.
+//! `authorizer` in an expression: authorization checks, built step by step.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Answers an expression's questions of rights. Must not wait: an evaluation holds a thread.
-pub trait Authorizer: Send + Sync {
-    /// Whether the user, or `service_account` in its stead, may do this to a resource.
-    fn resource(&self, service_account: Option<&(String, String)>, check: &ResourceCheck, verb: &str) -> Decision;
-    /// The same for a path that is no resource.
-    fn path(&self, service_account: Option<&(String, String)>, check: &PathCheck, verb: &str) -> Decision;
+/// Authorizer of an expression's checks. It must not block: an evaluation holds a thread.
+pub trait ExpressionAuthorizer: Send + Sync {
+    /// Checks whether the user, or `service_account` in its stead, may act on a resource.
+    fn resource(
+        &self,
+        service_account: Option<&(String, String)>,
+        check: &ResourceCheck,
+        verb: &str,
+    ) -> AuthorizerDecision;
+    /// Checks whether the user, or `service_account` in its stead, may access a path that is no resource.
+    fn path(&self, service_account: Option<&(String, String)>, check: &PathCheck, verb: &str) -> AuthorizerDecision;
 }
 
-/// An answer.
+/// Decision of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether it is allowed.
+pub struct AuthorizerDecision {
+    /// True if it is allowed.
     pub allowed: bool,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// What went wrong in finding out.
+    /// Error of the check.
     pub error: Option<String>,
 }
 
-/// A resource that is asked about.
+/// Resource of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceCheck {
     /// API group
     pub group: String,
     /// Resource, plural
     pub resource: String,
-    /// Subresource, or nothing
+    /// Subresource; empty if there is none
     pub subresource: String,
-    /// Namespace, or nothing
+    /// Namespace; empty if there is none
     pub namespace: String,
-    /// Name, or nothing
+    /// Name; empty if there is none
     pub name: String,
-    /// Field and label selectors, as they were written.
-    pub selectors: Selector,
+    /// Field and label selectors, as written.
+    pub selectors: AuthorizerSelector,
 }
 
-/// Selectors of a question.
+/// Selectors of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    /// A field selector, or nothing
+pub struct AuthorizerSelector {
+    /// Field selector; empty if there is none
     pub fields: String,
-    /// A label selector, or nothing
+    /// Label selector; empty if there is none
     pub labels: String,
 }
 
-/// A path that is asked about.
+/// Path of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCheck {
     /// The path, like `/healthz`.
     pub path: String,
 }
 
-/// A question as far as it has been put together.
+/// Check under construction.
 #[derive(Clone)]
-pub(crate) struct Check<'a> {
-    pub(crate) authorizer: &'a dyn Authorizer,
+pub(crate) struct AuthorizerCheck<'a> {
+    pub(crate) authorizer: &'a dyn ExpressionAuthorizer,
     pub(crate) service_account: Option<Arc<(String, String)>>,
     pub(crate) step: Step,
 }
 
-/// How far a question is.
+/// Stage of a check.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Authorizer,
     Path(Arc<PathCheck>),
     Group(Arc<str>),
     Resource(Arc<ResourceCheck>),
-    Decision(Arc<Decision>),
+    Decision(Arc<AuthorizerDecision>),
 }
 
-impl fmt::Debug for Check<'_> {
+impl fmt::Debug for AuthorizerCheck<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Check")
@@ -83,9 +88,9 @@ impl fmt::Debug for Check<'_> {
     }
 }
 
-impl<'a> Check<'a> {
+impl<'a> AuthorizerCheck<'a> {
     /// `authorizer`
-    pub(crate) fn new(authorizer: &'a dyn Authorizer) -> Self {
+    pub(crate) fn new(authorizer: &'a dyn ExpressionAuthorizer) -> Self {
         Self { authorizer, service_account: None, step: Step::Authorizer }
     }
 
@@ -103,7 +108,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Asks.
+    /// Runs the check.
     pub(crate) fn ask(&self, verb: &str) -> Option<Self> {
         let account = self.service_account.as_deref();
         let decision = match &self.step {

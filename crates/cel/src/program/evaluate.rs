@@ -1,125 +1,125 @@
-//! The evaluation of nodes, with costs counted as cel-go counts them.
+//! Evaluation of nodes, with cel-go's cost accounting.
 
-use super::plan::{CallNode, Fold, Node};
-use super::value::{Key, List, Map, Value};
-use super::{Activation, Failure, Meter, OVER_LIMIT, Outcome, Program, cost, equal};
+use super::plan::{CallNode, Fold, PlanNode};
+use super::value::{CelList, CelMap, CelValue, Key};
+use super::{Activation, CelProgram, EvaluationFailure, Meter, OVER_LIMIT, ProgramOutcome, cost, equal};
 use crate::estimate::{LIST_COST, MAP_COST, STRUCT_COST};
-use crate::library::Context;
+use crate::library::CallContext;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) type Found<'a> = Result<Value<'a>, Failure>;
+pub(super) type EvaluationResult<'a> = Result<CelValue<'a>, EvaluationFailure>;
 
-pub(super) fn run<'a>(program: &'a Program, activation: &dyn Activation<'a>, limit: u64) -> Outcome<'a> {
+pub(super) fn run<'a>(program: &'a CelProgram, activation: &dyn Activation<'a>, limit: u64) -> ProgramOutcome<'a> {
     let mut evaluation = Evaluation {
         program,
         activation,
         globals: vec![None; program.globals.len()],
-        locals: vec![Slot::Empty; program.locals],
-        context: Context { patterns: &program.patterns, meter: Meter::default() },
+        locals: vec![VariableSlot::Empty; program.locals],
+        context: CallContext { patterns: &program.patterns, meter: Meter::default() },
         cost: 0,
         limit,
     };
     let value = evaluation.eval(&program.root);
-    Outcome { value, cost: evaluation.cost }
+    ProgramOutcome { value, cost: evaluation.cost }
 }
 
-/// What a slot holds.
+/// Value of a variable slot.
 #[derive(Clone, Debug)]
-enum Slot<'a> {
+enum VariableSlot<'a> {
     Empty,
-    /// To be made when it is first asked for.
-    Lazy(&'a Node),
-    Filled(Found<'a>),
+    /// Computed on first use.
+    Lazy(&'a PlanNode),
+    Filled(EvaluationResult<'a>),
 }
 
-/// One evaluation under way.
+/// Evaluation in progress.
 pub(super) struct Evaluation<'a, 'e> {
-    program: &'a Program,
+    program: &'a CelProgram,
     activation: &'e dyn Activation<'a>,
-    globals: Vec<Option<Found<'a>>>,
-    locals: Vec<Slot<'a>>,
-    context: Context<'a>,
+    globals: Vec<Option<EvaluationResult<'a>>>,
+    locals: Vec<VariableSlot<'a>>,
+    context: CallContext<'a>,
     cost: u64,
     limit: u64,
 }
 
 impl<'a> Evaluation<'a, '_> {
-    /// Adds to the cost, and ends the evaluation where that is too much.
-    pub(super) fn charge(&mut self, amount: u64) -> Result<(), Failure> {
+    /// Adds to the cost, and stops the evaluation at the limit.
+    pub(super) fn charge(&mut self, amount: u64) -> Result<(), EvaluationFailure> {
         self.cost = self.cost.saturating_add(amount);
-        if self.cost > self.limit { Err(Failure::Cancelled(OVER_LIMIT)) } else { Ok(()) }
+        if self.cost > self.limit { Err(EvaluationFailure::Cancelled(OVER_LIMIT)) } else { Ok(()) }
     }
 
-    pub(super) fn global(&mut self, index: usize) -> Found<'a> {
+    pub(super) fn global(&mut self, index: usize) -> EvaluationResult<'a> {
         if let Some(found) = &self.globals[index] {
             return found.clone();
         }
         let name = &self.program.globals[index];
         let found = self.activation.resolve(name);
-        let found = found.unwrap_or_else(|| Err(Failure::Error(format!("no such attribute(s): {name}"))));
+        let found = found.unwrap_or_else(|| Err(EvaluationFailure::Error(format!("no such attribute(s): {name}"))));
         self.globals[index] = Some(found.clone());
         found
     }
 
-    pub(super) fn local(&mut self, slot: usize) -> Found<'a> {
+    pub(super) fn local(&mut self, slot: usize) -> EvaluationResult<'a> {
         match &self.locals[slot] {
-            Slot::Filled(found) => found.clone(),
-            Slot::Empty => Err(Failure::Error("no such attribute(s)".to_owned())),
-            Slot::Lazy(init) => {
+            VariableSlot::Filled(found) => found.clone(),
+            VariableSlot::Empty => Err(EvaluationFailure::Error("no such attribute(s)".to_owned())),
+            VariableSlot::Lazy(init) => {
                 let found = self.eval(init);
-                self.locals[slot] = Slot::Filled(found.clone());
+                self.locals[slot] = VariableSlot::Filled(found.clone());
                 found
             }
         }
     }
 
-    pub(super) fn eval(&mut self, node: &'a Node) -> Found<'a> {
+    pub(super) fn eval(&mut self, node: &'a PlanNode) -> EvaluationResult<'a> {
         match node {
-            Node::Const(value) => Ok(value.clone()),
-            Node::Attribute(attribute) => attribute.observe(self),
-            Node::And(terms) => self.junction(terms, false),
-            Node::Or(terms) => self.junction(terms, true),
-            Node::Equal { sides, negated } => self.equality(sides, *negated),
-            Node::Member { value, set } => {
+            PlanNode::Const(value) => Ok(value.clone()),
+            PlanNode::Attribute(attribute) => attribute.observe(self),
+            PlanNode::And(terms) => self.junction(terms, false),
+            PlanNode::Or(terms) => self.junction(terms, true),
+            PlanNode::Equal { sides, negated } => self.equality(sides, *negated),
+            PlanNode::Member { value, set } => {
                 let value = self.eval(value)?;
-                Ok(Value::Bool(equal::contains(set, &value)?))
+                Ok(CelValue::Bool(equal::contains(set, &value)?))
             }
-            Node::OptionalOr(sides) => match self.eval(&sides.0)? {
-                Value::Optional(None) => self.eval(&sides.1),
+            PlanNode::OptionalOr(sides) => match self.eval(&sides.0)? {
+                CelValue::Optional(None) => self.eval(&sides.1),
                 other => Ok(other),
             },
-            Node::OptionalOrValue(sides) => match self.eval(&sides.0)? {
-                Value::Optional(None) => self.eval(&sides.1),
-                Value::Optional(Some(value)) => Ok((*value).clone()),
+            PlanNode::OptionalOrValue(sides) => match self.eval(&sides.0)? {
+                CelValue::Optional(None) => self.eval(&sides.1),
+                CelValue::Optional(Some(value)) => Ok((*value).clone()),
                 other => Ok(other),
             },
-            Node::Call(call) => self.call(call),
-            Node::List { elements } => self.list(elements),
-            Node::Map { entries } => self.map(entries),
-            Node::Struct { name, fields } => self.structure(name, fields),
-            Node::Fold(fold) => self.fold(fold),
-            Node::Append { slot, list } => self.append(*slot, list),
-            Node::Insert { slot, args } => self.insert(*slot, args),
+            PlanNode::Call(call) => self.call(call),
+            PlanNode::List { elements } => self.list(elements),
+            PlanNode::Map { entries } => self.map(entries),
+            PlanNode::Struct { name, fields } => self.structure(name, fields),
+            PlanNode::Fold(fold) => self.fold(fold),
+            PlanNode::Append { slot, list } => self.append(*slot, list),
+            PlanNode::Insert { slot, args } => self.insert(*slot, args),
         }
     }
 
-    /// `&&` and `||`: an error on one side does not matter where the other decides.
-    fn junction(&mut self, terms: &'a (Node, Node), decides: bool) -> Found<'a> {
+    /// Evaluates `&&` and `||`: an error on one side is ignored if the other side decides.
+    fn junction(&mut self, terms: &'a (PlanNode, PlanNode), decides: bool) -> EvaluationResult<'a> {
         let mut wrong = None;
         for term in [&terms.0, &terms.1] {
             match self.eval(term) {
-                Ok(Value::Bool(value)) if value == decides => return Ok(Value::Bool(decides)),
-                Ok(Value::Bool(_)) => {}
-                Ok(_) => wrong = wrong.or_else(|| Some(Failure::Error("no such overload".to_owned()))),
-                Err(Failure::Error(message)) => wrong = wrong.or(Some(Failure::Error(message))),
-                Err(cancelled @ Failure::Cancelled(_)) => return Err(cancelled),
+                Ok(CelValue::Bool(value)) if value == decides => return Ok(CelValue::Bool(decides)),
+                Ok(CelValue::Bool(_)) => {}
+                Ok(_) => wrong = wrong.or_else(|| Some(EvaluationFailure::Error("no such overload".to_owned()))),
+                Err(EvaluationFailure::Error(message)) => wrong = wrong.or(Some(EvaluationFailure::Error(message))),
+                Err(cancelled @ EvaluationFailure::Cancelled(_)) => return Err(cancelled),
             }
         }
-        wrong.map_or(Ok(Value::Bool(!decides)), Err)
+        wrong.map_or(Ok(CelValue::Bool(!decides)), Err)
     }
 
-    fn equality(&mut self, sides: &'a (Node, Node), negated: bool) -> Found<'a> {
+    fn equality(&mut self, sides: &'a (PlanNode, PlanNode), negated: bool) -> EvaluationResult<'a> {
         let left = uncancelled(self.eval(&sides.0))?;
         let right = uncancelled(self.eval(&sides.1))?;
         let (function, overload) = if negated { ("_!=_", "not_equals") } else { ("_==_", "equals") };
@@ -127,14 +127,14 @@ impl<'a> Evaluation<'a, '_> {
         let (left, right) = (left?, right?);
         self.context.meter.comparing(&left, &right)?;
         match equal::equal(&left, &right) {
-            Ok(same) => Ok(Value::Bool(same != negated)),
-            // Whatever is not known to be equal is not.
-            Err(_) if negated => Ok(Value::Bool(true)),
-            Err(message) => Err(Failure::Error(message)),
+            Ok(same) => Ok(CelValue::Bool(same != negated)),
+            // Values that are not known to be equal are not equal.
+            Err(_) if negated => Ok(CelValue::Bool(true)),
+            Err(message) => Err(EvaluationFailure::Error(message)),
         }
     }
 
-    fn call(&mut self, call: &'a CallNode) -> Found<'a> {
+    fn call(&mut self, call: &'a CallNode) -> EvaluationResult<'a> {
         let mut args = Vec::with_capacity(call.args.len());
         let many = call.args.len() > 2;
         for arg in &call.args {
@@ -147,122 +147,133 @@ impl<'a> Evaluation<'a, '_> {
         if cost::needs_result(call.overload) && args.iter().all(Result::is_ok) {
             let values = args.into_iter().collect::<Result<Vec<_>, _>>()?;
             let result = (call.run)(&values, &self.context);
-            let known: Vec<Option<&Value<'_>>> = values.iter().map(Some).collect();
+            let known: Vec<Option<&CelValue<'_>>> = values.iter().map(Some).collect();
             self.charge(cost::of_call(&call.function, call.overload, &known, result.as_ref().ok()))?;
             return result;
         }
-        let known: Vec<Option<&Value<'_>>> = args.iter().map(|arg| arg.as_ref().ok()).collect();
+        let known: Vec<Option<&CelValue<'_>>> = args.iter().map(|arg| arg.as_ref().ok()).collect();
         known.iter().flatten().try_for_each(|value| self.context.meter.reading(value))?;
         self.charge(cost::of_call(&call.function, call.overload, &known, None))?;
         if &*call.function == crate::syntax::operator::NOT_STRICTLY_FALSE {
-            return Ok(Value::Bool(!matches!(args.first(), Some(Ok(Value::Bool(false))))));
+            return Ok(CelValue::Bool(!matches!(args.first(), Some(Ok(CelValue::Bool(false))))));
         }
         let values = args.into_iter().collect::<Result<Vec<_>, _>>()?;
         (call.run)(&values, &self.context)
     }
 
-    fn list(&mut self, elements: &'a [(Node, bool)]) -> Found<'a> {
+    fn list(&mut self, elements: &'a [(PlanNode, bool)]) -> EvaluationResult<'a> {
         let mut values = Vec::with_capacity(elements.len());
         let made = self.elements(elements, &mut values);
-        if !matches!(made, Err(Failure::Cancelled(_))) {
+        if !matches!(made, Err(EvaluationFailure::Cancelled(_))) {
             self.charge(LIST_COST)?;
         }
         made?;
         self.context.meter.list(values)
     }
 
-    fn elements(&mut self, elements: &'a [(Node, bool)], values: &mut Vec<Value<'a>>) -> Result<(), Failure> {
+    fn elements(
+        &mut self,
+        elements: &'a [(PlanNode, bool)],
+        values: &mut Vec<CelValue<'a>>,
+    ) -> Result<(), EvaluationFailure> {
         for (element, optional) in elements {
             let value = self.eval(element)?;
             match (optional, value) {
                 (false, value) => values.push(value),
-                (true, Value::Optional(held)) => values.extend(held.map(|value| (*value).clone())),
+                (true, CelValue::Optional(held)) => values.extend(held.map(|value| (*value).clone())),
                 (true, other) => {
                     let message =
                         format!("cannot initialize optional list element from non-optional value {}", other.plain());
-                    return Err(Failure::Error(message));
+                    return Err(EvaluationFailure::Error(message));
                 }
             }
         }
         Ok(())
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Found<'a> {
+    fn map(&mut self, entries: &'a [(PlanNode, PlanNode, bool)]) -> EvaluationResult<'a> {
         let mut made = BTreeMap::new();
         let done = self.entries(entries, &mut made);
-        if !matches!(done, Err(Failure::Cancelled(_))) {
+        if !matches!(done, Err(EvaluationFailure::Cancelled(_))) {
             self.charge(MAP_COST)?;
         }
         done?;
         self.context.meter.elements(made.len())?;
-        Ok(Value::Map(Map::owned(made)))
+        Ok(CelValue::Map(CelMap::owned(made)))
     }
 
     fn entries(
         &mut self,
-        entries: &'a [(Node, Node, bool)],
-        made: &mut BTreeMap<Key, Value<'a>>,
-    ) -> Result<(), Failure> {
+        entries: &'a [(PlanNode, PlanNode, bool)],
+        made: &mut BTreeMap<Key, CelValue<'a>>,
+    ) -> Result<(), EvaluationFailure> {
         for (key, value, optional) in entries {
             let key = self.eval(key)?;
             let value = self.eval(value)?;
             let name = Key::of(&key)
-                .ok_or_else(|| Failure::Error(format!("unsupported key type: {}", key.type_of().name())))?;
+                .ok_or_else(|| EvaluationFailure::Error(format!("unsupported key type: {}", key.type_of().name())))?;
             match (optional, value) {
                 (false, value) => drop(made.insert(name, value)),
-                (true, Value::Optional(Some(held))) => drop(made.insert(name, (*held).clone())),
-                (true, Value::Optional(None)) => drop(made.remove(&name)),
+                (true, CelValue::Optional(Some(held))) => drop(made.insert(name, (*held).clone())),
+                (true, CelValue::Optional(None)) => drop(made.remove(&name)),
                 (true, other) => {
                     let message = format!(
                         "cannot initialize optional entry '{}' from non-optional value {}",
                         key.plain(),
                         other.plain()
                     );
-                    return Err(Failure::Error(message));
+                    return Err(EvaluationFailure::Error(message));
                 }
             }
         }
         Ok(())
     }
 
-    fn structure(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Node, bool)]) -> Found<'a> {
+    fn structure(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, PlanNode, bool)]) -> EvaluationResult<'a> {
         let mut made = BTreeMap::new();
         for (field, value, optional) in fields {
             match (optional, self.eval(value)?) {
                 (false, value) => drop(made.insert(Key::String(field.clone()), value)),
-                (true, Value::Optional(Some(held))) => drop(made.insert(Key::String(field.clone()), (*held).clone())),
-                (true, Value::Optional(None)) => {}
+                (true, CelValue::Optional(Some(held))) => {
+                    drop(made.insert(Key::String(field.clone()), (*held).clone()))
+                }
+                (true, CelValue::Optional(None)) => {}
                 (true, other) => {
                     let message =
                         format!("cannot initialize optional entry '{field}' from non-optional value {}", other.plain());
-                    return Err(Failure::Error(message));
+                    return Err(EvaluationFailure::Error(message));
                 }
             }
         }
         self.charge(STRUCT_COST)?;
         self.context.meter.elements(made.len())?;
-        Ok(Value::Map(Map::Object(name.clone(), Arc::new(made))))
+        Ok(CelValue::Map(CelMap::Object(name.clone(), Arc::new(made))))
     }
 
-    fn fold(&mut self, fold: &'a Fold) -> Found<'a> {
+    fn fold(&mut self, fold: &'a Fold) -> EvaluationResult<'a> {
         let range = self.eval(&fold.range)?;
-        self.locals[fold.accu] = Slot::Lazy(&fold.init);
+        self.locals[fold.accu] = VariableSlot::Lazy(&fold.init);
         match range {
-            Value::List(list) => self.fold_list(fold, &list)?,
-            Value::Map(map) => self.fold_map(fold, &map)?,
-            other => return Err(Failure::Error(format!("got '{}', expected iterable type", other.type_of().name()))),
+            CelValue::List(list) => self.fold_list(fold, &list)?,
+            CelValue::Map(map) => self.fold_map(fold, &map)?,
+            other => {
+                return Err(EvaluationFailure::Error(format!(
+                    "got '{}', expected iterable type",
+                    other.type_of().name()
+                )));
+            }
         }
         let result = self.eval(&fold.result);
-        self.locals[fold.accu] = Slot::Empty;
+        self.locals[fold.accu] = VariableSlot::Empty;
         result
     }
 
-    fn fold_list(&mut self, fold: &'a Fold, list: &List<'a>) -> Result<(), Failure> {
+    fn fold_list(&mut self, fold: &'a Fold, list: &CelList<'a>) -> Result<(), EvaluationFailure> {
         for (index, element) in list.iter().enumerate() {
-            let element = element.map_err(Failure::Error);
+            let element = element.map_err(EvaluationFailure::Error);
             let going = match fold.var2 {
                 Some(var2) => {
-                    self.once(fold, Ok(Value::Int(i64::try_from(index).unwrap_or(i64::MAX))), Some((var2, element)))?
+                    self.once(fold, Ok(CelValue::Int(i64::try_from(index).unwrap_or(i64::MAX))), Some((var2, element)))?
                 }
                 None => self.once(fold, element, None)?,
             };
@@ -273,15 +284,15 @@ impl<'a> Evaluation<'a, '_> {
         Ok(())
     }
 
-    fn fold_map(&mut self, fold: &'a Fold, map: &Map<'a>) -> Result<(), Failure> {
+    fn fold_map(&mut self, fold: &'a Fold, map: &CelMap<'a>) -> Result<(), EvaluationFailure> {
         for key in map.keys() {
             let value = match fold.var2 {
                 Some(var2) => {
-                    let found = map.find(&key).map_err(Failure::Error);
+                    let found = map.find(&key).map_err(EvaluationFailure::Error);
                     Some((
                         var2,
                         found.and_then(|found| {
-                            found.ok_or_else(|| Failure::Error(format!("no such key: {}", key.plain())))
+                            found.ok_or_else(|| EvaluationFailure::Error(format!("no such key: {}", key.plain())))
                         }),
                     ))
                 }
@@ -294,54 +305,61 @@ impl<'a> Evaluation<'a, '_> {
         Ok(())
     }
 
-    /// One round of a fold; false where it was the last.
-    fn once(&mut self, fold: &'a Fold, var: Found<'a>, var2: Option<(usize, Found<'a>)>) -> Result<bool, Failure> {
+    /// Runs one round of a fold; returns false after the last one.
+    fn once(
+        &mut self,
+        fold: &'a Fold,
+        var: EvaluationResult<'a>,
+        var2: Option<(usize, EvaluationResult<'a>)>,
+    ) -> Result<bool, EvaluationFailure> {
         self.context.meter.steps(1)?;
-        self.locals[fold.var] = Slot::Filled(var);
+        self.locals[fold.var] = VariableSlot::Filled(var);
         if let Some((slot, value)) = var2 {
-            self.locals[slot] = Slot::Filled(value);
+            self.locals[slot] = VariableSlot::Filled(value);
         }
-        if let Ok(Value::Bool(false)) = uncancelled(self.eval(&fold.condition))? {
+        if let Ok(CelValue::Bool(false)) = uncancelled(self.eval(&fold.condition))? {
             return Ok(false);
         }
         let step = self.eval(&fold.step);
-        if let Err(cancelled @ Failure::Cancelled(_)) = step {
+        if let Err(cancelled @ EvaluationFailure::Cancelled(_)) = step {
             return Err(cancelled);
         }
-        self.locals[fold.accu] = Slot::Filled(step);
+        self.locals[fold.accu] = VariableSlot::Filled(step);
         Ok(true)
     }
 
-    fn append(&mut self, slot: usize, list: &'a Node) -> Found<'a> {
+    fn append(&mut self, slot: usize, list: &'a PlanNode) -> EvaluationResult<'a> {
         let accumulator = uncancelled(self.local(slot))?;
         drop(accumulator?);
         self.charge(1)?;
         let added = uncancelled(self.eval(list))?;
         self.charge(1)?;
-        let Value::List(added) = added? else { return Err(Failure::Error("no such overload".to_owned())) };
-        let Slot::Filled(Ok(Value::List(mut grown))) = std::mem::replace(&mut self.locals[slot], Slot::Empty) else {
-            return Err(Failure::Error("no such overload".to_owned()));
+        let CelValue::List(added) = added? else { return Err(EvaluationFailure::Error("no such overload".to_owned())) };
+        let VariableSlot::Filled(Ok(CelValue::List(mut grown))) =
+            std::mem::replace(&mut self.locals[slot], VariableSlot::Empty)
+        else {
+            return Err(EvaluationFailure::Error("no such overload".to_owned()));
         };
         self.context.meter.elements(added.len())?;
         let more = added.iter().collect::<Result<Vec<_>, _>>()?;
-        if let super::Elements::Owned(values) = &mut grown.elements {
+        if let super::CelListElements::Owned(values) = &mut grown.elements {
             Arc::make_mut(values).extend(more);
         }
-        Ok(Value::List(grown))
+        Ok(CelValue::List(grown))
     }
 
-    fn insert(&mut self, slot: usize, args: &'a [Node]) -> Found<'a> {
+    fn insert(&mut self, slot: usize, args: &'a [PlanNode]) -> EvaluationResult<'a> {
         drop(self.local(slot)?);
         self.charge(1)?;
         let added = args.iter().map(|arg| self.eval(arg)).collect::<Result<Vec<_>, _>>()?;
         self.charge(1)?;
-        let Slot::Filled(Ok(Value::Map(Map::Owned(mut grown)))) =
-            std::mem::replace(&mut self.locals[slot], Slot::Empty)
+        let VariableSlot::Filled(Ok(CelValue::Map(CelMap::Owned(mut grown)))) =
+            std::mem::replace(&mut self.locals[slot], VariableSlot::Empty)
         else {
-            return Err(Failure::Error("no such overload".to_owned()));
+            return Err(EvaluationFailure::Error("no such overload".to_owned()));
         };
         let entries = Arc::make_mut(&mut grown);
-        let mut put = |key: &Value<'a>, value: Value<'a>| {
+        let mut put = |key: &CelValue<'a>, value: CelValue<'a>| {
             let name = Key::of(key).ok_or_else(|| format!("unsupported key type: {}", key.type_of().name()))?;
             match entries.insert(name, value) {
                 Some(_) => Err(format!("insert failed: key {} already exists", key.plain())),
@@ -350,24 +368,24 @@ impl<'a> Evaluation<'a, '_> {
         };
         match added.as_slice() {
             [key, value] => put(key, value.clone())?,
-            [Value::Map(more)] => {
+            [CelValue::Map(more)] => {
                 for key in more.keys() {
                     if let Some(value) = more.find(&key)? {
                         put(&key, value)?;
                     }
                 }
             }
-            _ => return Err(Failure::Error("no such overload".to_owned())),
+            _ => return Err(EvaluationFailure::Error("no such overload".to_owned())),
         }
         self.context.meter.elements(added.len())?;
-        Ok(Value::Map(Map::Owned(grown)))
+        Ok(CelValue::Map(CelMap::Owned(grown)))
     }
 }
 
-/// Takes errors of the expression for values; an end of the evaluation stays one.
-fn uncancelled(found: Found<'_>) -> Result<Found<'_>, Failure> {
+/// Turns errors of the expression into values. A stop of the evaluation stays an error.
+fn uncancelled(found: EvaluationResult<'_>) -> Result<EvaluationResult<'_>, EvaluationFailure> {
     match found {
-        Err(cancelled @ Failure::Cancelled(_)) => Err(cancelled),
+        Err(cancelled @ EvaluationFailure::Cancelled(_)) => Err(cancelled),
         other => Ok(other),
     }
 }

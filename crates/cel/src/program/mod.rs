@@ -10,64 +10,64 @@ mod meter;
 mod plan;
 mod value;
 
-pub use authorize::{Authorizer, Decision, PathCheck, ResourceCheck, Selector};
-pub(crate) use authorize::{Check, Step};
+pub(crate) use authorize::{AuthorizerCheck, Step};
+pub use authorize::{AuthorizerDecision, AuthorizerSelector, ExpressionAuthorizer, PathCheck, ResourceCheck};
 pub(crate) use data::{free, read};
 pub(crate) use equal::{ScalarKey, compare, contains, element_key, equal, has_key};
-pub(crate) use meter::{Failure, Meter};
-pub(crate) use value::{Amount, Elements, Key, List, ListKind, Map, Text, Value};
+pub(crate) use meter::{EvaluationFailure, Meter};
+pub(crate) use value::{CelList, CelListElements, CelListKind, CelMap, CelQuantity, CelText, CelValue, Key};
 
-use crate::check::Checked;
+use crate::check::CheckedExpression;
 use crate::deep;
 use crate::library::regex::Pattern;
-use plan::Node;
+use plan::PlanNode;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Most that one evaluation may cost.
+/// Cost limit of one evaluation.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
-/// What a program says that costs more.
+/// Error of a program that exceeds the cost limit.
 pub(crate) const OVER_LIMIT: &str = "operation cancelled: actual cost limit exceeded";
 
-/// An expression that is ready to be evaluated, any number of times and by any number of threads.
+/// Expression that is ready to be evaluated any number of times, by any number of threads.
 #[derive(Debug)]
-pub(crate) struct Program {
-    root: Node,
+pub(crate) struct CelProgram {
+    root: PlanNode,
     globals: Vec<Arc<str>>,
     locals: usize,
     patterns: HashMap<Arc<str>, Pattern>,
     deep: bool,
 }
 
-/// The outcome of an evaluation and what it cost.
+/// Result of an evaluation with its cost.
 #[derive(Debug)]
-pub(crate) struct Outcome<'a> {
-    pub(crate) value: Result<Value<'a>, Failure>,
+pub(crate) struct ProgramOutcome<'a> {
+    pub(crate) value: Result<CelValue<'a>, EvaluationFailure>,
     pub(crate) cost: u64,
 }
 
-/// What a variable stands for, asked for when an expression first needs it.
+/// Source of variables, which are computed when an expression first reads them.
 pub(crate) trait Activation<'a>: Sync {
-    /// The value of a variable; `None` where it has none.
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, Failure>>;
+    /// Returns the value of a variable; `None` if it has none.
+    fn resolve(&self, name: &str) -> Option<Result<CelValue<'a>, EvaluationFailure>>;
 }
 
-impl Drop for Program {
-    /// A deep tree is also taken apart deeply.
+impl Drop for CelProgram {
+    /// Dropping a deep tree recurses as deeply.
     fn drop(&mut self) {
         if self.deep {
-            let root = std::mem::replace(&mut self.root, Node::Const(Value::Null));
+            let root = std::mem::replace(&mut self.root, PlanNode::Const(CelValue::Null));
             let _ = deep::run(true, || drop(root));
         }
     }
 }
 
-impl Program {
-    /// Plans an expression that checks. What is constant is computed here.
+impl CelProgram {
+    /// Plans a checked expression, and computes its constant parts.
     ///
     /// # Errors
-    /// What a constant conversion says that cannot be made.
-    pub(crate) fn new(checked: &Checked) -> Result<Self, String> {
+    /// The error of a constant conversion.
+    pub(crate) fn new(checked: &CheckedExpression) -> Result<Self, String> {
         let deep = checked.root.is_deeper_than(deep::SHALLOW);
         let planned = deep::run(deep, || plan::plan(checked)).map_err(str::to_owned)?;
         planned.map(|mut program| {
@@ -76,15 +76,16 @@ impl Program {
         })
     }
 
-    /// Bytes that its constant patterns take at most.
+    /// Returns the maximum size of its constant patterns in bytes.
     pub(crate) fn weight_of_patterns(&self) -> usize {
         self.patterns.values().map(|pattern| pattern.weight).sum()
     }
 
     /// Evaluates within `limit`.
-    pub(crate) fn evaluate<'a>(&'a self, activation: &dyn Activation<'a>, limit: u64) -> Outcome<'a> {
+    pub(crate) fn evaluate<'a>(&'a self, activation: &dyn Activation<'a>, limit: u64) -> ProgramOutcome<'a> {
         let outcome = deep::run(self.deep, || evaluate::run(self, activation, limit));
-        outcome.unwrap_or_else(|problem| Outcome { value: Err(Failure::Cancelled(problem)), cost: limit })
+        outcome
+            .unwrap_or_else(|problem| ProgramOutcome { value: Err(EvaluationFailure::Cancelled(problem)), cost: limit })
     }
 }
 

@@ -1,54 +1,55 @@
-//! From the syntax tree to what is evaluated: variables are slots, constants are computed, field accesses are chains.
+//! Compilation of the syntax tree to steps: variables become slots, constants are computed, field accesses become
+//! chains.
 
-use super::attribute::{Attribute, Base, Qualifier};
-use super::{Key, List, Map, Program, Text, Value};
-use crate::check::Checked;
+use super::attribute::{Attribute, AttributeBase, Qualifier};
+use super::{CelList, CelMap, CelProgram, CelText, CelValue, Key};
+use crate::check::CheckedExpression;
 use crate::library::regex::Pattern;
-use crate::library::{self, Function};
-use crate::syntax::{Call, Comprehension, Entry, Expr, Kind, ListElement, Literal, operator};
+use crate::library::{self, LibraryFunction};
+use crate::syntax::{CallExpr, Comprehension, Expr, ExprKind, ListElement, Literal, MapEntry, operator};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A step of an evaluation.
 #[derive(Debug)]
-pub(super) enum Node {
-    Const(Value<'static>),
+pub(super) enum PlanNode {
+    Const(CelValue<'static>),
     Attribute(Attribute),
-    And(Box<(Node, Node)>),
-    Or(Box<(Node, Node)>),
-    /// `==`, or `!=` where `negated`.
+    And(Box<(PlanNode, PlanNode)>),
+    Or(Box<(PlanNode, PlanNode)>),
+    /// `==`, or `!=` if `negated`.
     Equal {
-        sides: Box<(Node, Node)>,
+        sides: Box<(PlanNode, PlanNode)>,
         negated: bool,
     },
-    /// `x in […]` with a constant list, which costs nothing.
+    /// `x in […]` with a constant list; it costs nothing.
     Member {
-        value: Box<Node>,
-        set: List<'static>,
+        value: Box<PlanNode>,
+        set: CelList<'static>,
     },
-    OptionalOr(Box<(Node, Node)>),
-    OptionalOrValue(Box<(Node, Node)>),
+    OptionalOr(Box<(PlanNode, PlanNode)>),
+    OptionalOrValue(Box<(PlanNode, PlanNode)>),
     Call(Box<CallNode>),
     List {
-        elements: Vec<(Node, bool)>,
+        elements: Vec<(PlanNode, bool)>,
     },
     Map {
-        entries: Vec<(Node, Node, bool)>,
+        entries: Vec<(PlanNode, PlanNode, bool)>,
     },
     Struct {
         name: Arc<str>,
-        fields: Vec<(Arc<str>, Node, bool)>,
+        fields: Vec<(Arc<str>, PlanNode, bool)>,
     },
     Fold(Box<Fold>),
     /// `accumulator + [elements]`, which grows in place.
     Append {
         slot: usize,
-        list: Box<Node>,
+        list: Box<PlanNode>,
     },
-    /// An entry put into the accumulator, which grows in place.
+    /// Entry that is put into the accumulator, which grows in place.
     Insert {
         slot: usize,
-        args: Vec<Node>,
+        args: Vec<PlanNode>,
     },
 }
 
@@ -56,34 +57,35 @@ pub(super) enum Node {
 #[derive(Debug)]
 pub(super) struct CallNode {
     pub(super) function: Arc<str>,
-    /// Empty where it is not known before the arguments are.
+    /// Empty if the overload depends on the arguments.
     pub(super) overload: &'static str,
-    pub(super) args: Vec<Node>,
-    pub(super) run: Function,
+    pub(super) args: Vec<PlanNode>,
+    pub(super) run: LibraryFunction,
 }
 
 /// A fold over a list or a map.
 #[derive(Debug)]
 pub(super) struct Fold {
-    pub(super) range: Node,
+    pub(super) range: PlanNode,
     pub(super) var: usize,
     pub(super) var2: Option<usize>,
     pub(super) accu: usize,
-    pub(super) init: Node,
-    pub(super) condition: Node,
-    pub(super) step: Node,
-    pub(super) result: Node,
+    pub(super) init: PlanNode,
+    pub(super) condition: PlanNode,
+    pub(super) step: PlanNode,
+    pub(super) result: PlanNode,
 }
 
-pub(super) fn plan(checked: &Checked) -> Result<Program, String> {
-    let mut planner = Planner { checked, scopes: Vec::new(), most: 0, globals: Vec::new(), patterns: HashMap::new() };
+pub(super) fn plan(checked: &CheckedExpression) -> Result<CelProgram, String> {
+    let mut planner =
+        ProgramPlanner { checked, scopes: Vec::new(), most: 0, globals: Vec::new(), patterns: HashMap::new() };
     let root = planner.node(&checked.root)?;
-    let Planner { most, globals, patterns, .. } = planner;
-    Ok(Program { root, globals, locals: most, patterns, deep: false })
+    let ProgramPlanner { most, globals, patterns, .. } = planner;
+    Ok(CelProgram { root, globals, locals: most, patterns, deep: false })
 }
 
-struct Planner<'c> {
-    checked: &'c Checked,
+struct ProgramPlanner<'c> {
+    checked: &'c CheckedExpression,
     /// Names of the slots in use.
     scopes: Vec<Arc<str>>,
     most: usize,
@@ -91,87 +93,89 @@ struct Planner<'c> {
     patterns: HashMap<Arc<str>, Pattern>,
 }
 
-impl Planner<'_> {
-    fn node(&mut self, expr: &Expr) -> Result<Node, String> {
+impl ProgramPlanner<'_> {
+    fn node(&mut self, expr: &Expr) -> Result<PlanNode, String> {
         match &expr.kind {
-            Kind::Missing => Err("expression is incomplete".to_owned()),
-            Kind::Literal(value) => Ok(Node::Const(constant(value))),
-            Kind::Ident(name) => Ok(match self.checked.type_names.get(&expr.id) {
-                Some(named) => Node::Const(Value::Type(named.clone())),
-                None => Node::Attribute(Attribute::new(self.variable(name))),
+            ExprKind::Missing => Err("expression is incomplete".to_owned()),
+            ExprKind::Literal(value) => Ok(PlanNode::Const(constant(value))),
+            ExprKind::Ident(name) => Ok(match self.checked.type_names.get(&expr.id) {
+                Some(named) => PlanNode::Const(CelValue::Type(named.clone())),
+                None => PlanNode::Attribute(Attribute::new(self.variable(name))),
             }),
-            Kind::Select { operand, field, test_only } => {
+            ExprKind::Select { operand, field, test_only } => {
                 let attribute = self.attribute(operand)?;
-                let field = Value::String(Text::Shared(field.clone()));
+                let field = CelValue::String(CelText::Shared(field.clone()));
                 let qualifier = if *test_only {
                     Qualifier::Test(field)
                 } else {
                     Qualifier::Const { value: field, optional: false }
                 };
-                Ok(Node::Attribute(attribute.with(qualifier)))
+                Ok(PlanNode::Attribute(attribute.with(qualifier)))
             }
-            Kind::Call(call) => self.call(expr, call),
-            Kind::List(elements) => self.list(elements),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Struct { name, fields } => {
+            ExprKind::Call(call) => self.call(expr, call),
+            ExprKind::List(elements) => self.list(elements),
+            ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Struct { name, fields } => {
                 let fields =
                     fields.iter().map(|field| Ok((field.name.clone(), self.node(&field.value)?, field.optional)));
-                Ok(Node::Struct { name: name.clone(), fields: fields.collect::<Result<_, String>>()? })
+                Ok(PlanNode::Struct { name: name.clone(), fields: fields.collect::<Result<_, String>>()? })
             }
-            Kind::Comprehension(fold) => self.fold(fold),
+            ExprKind::Comprehension(fold) => self.fold(fold),
         }
     }
 
-    fn variable(&mut self, name: &Arc<str>) -> Base {
+    fn variable(&mut self, name: &Arc<str>) -> AttributeBase {
         if let Some(slot) = self.scopes.iter().rposition(|scope| scope == name) {
-            return Base::Local(slot);
+            return AttributeBase::Local(slot);
         }
         let known = self.globals.iter().position(|global| global == name);
-        Base::Global(known.unwrap_or_else(|| {
+        AttributeBase::Global(known.unwrap_or_else(|| {
             self.globals.push(name.clone());
             self.globals.len() - 1
         }))
     }
 
-    /// The node as something that fields can be taken of.
+    /// Returns the node as the start of a chain.
     fn attribute(&mut self, expr: &Expr) -> Result<Attribute, String> {
         Ok(match self.node(expr)? {
-            Node::Attribute(attribute) if attribute.is_test() => {
-                Attribute::new(Base::Relative(Box::new(Node::Attribute(attribute))))
+            PlanNode::Attribute(attribute) if attribute.is_test() => {
+                Attribute::new(AttributeBase::Relative(Box::new(PlanNode::Attribute(attribute))))
             }
-            Node::Attribute(attribute) => attribute,
-            other => Attribute::new(Base::Relative(Box::new(other))),
+            PlanNode::Attribute(attribute) => attribute,
+            other => Attribute::new(AttributeBase::Relative(Box::new(other))),
         })
     }
 
-    fn index(&mut self, call: &Call, optional: bool) -> Result<Node, String> {
+    fn index(&mut self, call: &CallExpr, optional: bool) -> Result<PlanNode, String> {
         let attribute = self.attribute(&call.args[0])?;
         let qualifier = match self.node(&call.args[1])? {
-            Node::Const(value) => Qualifier::Const { value, optional },
-            Node::Attribute(key) => Qualifier::Attribute { key: Box::new(key), optional },
+            PlanNode::Const(value) => Qualifier::Const { value, optional },
+            PlanNode::Attribute(key) => Qualifier::Attribute { key: Box::new(key), optional },
             key => Qualifier::Computed { key: Box::new(key), optional },
         };
-        Ok(Node::Attribute(attribute.with(qualifier)))
+        Ok(PlanNode::Attribute(attribute.with(qualifier)))
     }
 
-    fn pair(&mut self, call: &Call) -> Result<Box<(Node, Node)>, String> {
+    fn pair(&mut self, call: &CallExpr) -> Result<Box<(PlanNode, PlanNode)>, String> {
         Ok(Box::new((self.node(&call.args[0])?, self.node(&call.args[1])?)))
     }
 
-    fn call(&mut self, expr: &Expr, call: &Call) -> Result<Node, String> {
+    fn call(&mut self, expr: &Expr, call: &CallExpr) -> Result<PlanNode, String> {
         let overloads = self.checked.overloads.get(&expr.id).map_or(&[][..], Vec::as_slice);
         let overload = if let [only] = overloads { only.id } else { "" };
         match &*call.function {
-            operator::AND => return Ok(Node::And(self.pair(call)?)),
-            operator::OR => return Ok(Node::Or(self.pair(call)?)),
-            operator::EQUALS => return Ok(Node::Equal { sides: self.pair(call)?, negated: false }),
-            operator::NOT_EQUALS => return Ok(Node::Equal { sides: self.pair(call)?, negated: true }),
+            operator::AND => return Ok(PlanNode::And(self.pair(call)?)),
+            operator::OR => return Ok(PlanNode::Or(self.pair(call)?)),
+            operator::EQUALS => return Ok(PlanNode::Equal { sides: self.pair(call)?, negated: false }),
+            operator::NOT_EQUALS => return Ok(PlanNode::Equal { sides: self.pair(call)?, negated: true }),
             operator::INDEX => return self.index(call, false),
             operator::OPT_INDEX | operator::OPT_SELECT => return self.index(call, true),
             operator::CONDITIONAL => {
                 let condition = self.node(&call.args[0])?;
                 let (yes, no) = (self.attribute_of_branch(&call.args[1])?, self.attribute_of_branch(&call.args[2])?);
-                return Ok(Node::Attribute(Attribute::new(Base::Conditional(Box::new((condition, yes, no))))));
+                return Ok(PlanNode::Attribute(Attribute::new(AttributeBase::Conditional(Box::new((
+                    condition, yes, no,
+                ))))));
             }
             _ => {}
         }
@@ -185,77 +189,87 @@ impl Planner<'_> {
         self.planned_call(call, overload, args)
     }
 
-    /// A branch that is a field access is not counted as one.
+    /// A branch that is a field access does not count as one.
     fn attribute_of_branch(&mut self, expr: &Expr) -> Result<Attribute, String> {
         self.attribute(expr)
     }
 
-    fn planned_call(&mut self, call: &Call, overload: &'static str, mut args: Vec<Node>) -> Result<Node, String> {
+    fn planned_call(
+        &mut self,
+        call: &CallExpr,
+        overload: &'static str,
+        mut args: Vec<PlanNode>,
+    ) -> Result<PlanNode, String> {
         match (&*call.function, args.as_slice()) {
-            ("or", [_, _]) => return Ok(Node::OptionalOr(both(args))),
-            ("orValue", [_, _]) => return Ok(Node::OptionalOrValue(both(args))),
-            (operator::IN, [_, Node::Const(Value::List(list))]) if overload == "in_list" => {
+            ("or", [_, _]) => return Ok(PlanNode::OptionalOr(both(args))),
+            ("orValue", [_, _]) => return Ok(PlanNode::OptionalOrValue(both(args))),
+            (operator::IN, [_, PlanNode::Const(CelValue::List(list))]) if overload == "in_list" => {
                 if list.len() == 0 {
-                    return Ok(Node::Const(Value::Bool(false)));
+                    return Ok(PlanNode::Const(CelValue::Bool(false)));
                 }
                 if list.iter().all(|element| element.is_ok_and(|element| is_primitive(&element))) {
                     let set = list.clone();
-                    return Ok(Node::Member { value: Box::new(args.swap_remove(0)), set });
+                    return Ok(PlanNode::Member { value: Box::new(args.swap_remove(0)), set });
                 }
             }
-            (operator::ADD, [Node::Attribute(first), Node::List { .. } | Node::Const(Value::List(_))]) => {
+            (
+                operator::ADD,
+                [PlanNode::Attribute(first), PlanNode::List { .. } | PlanNode::Const(CelValue::List(_))],
+            ) => {
                 if let Some(slot) = first.slot().filter(|slot| &*self.scopes[*slot] == operator::ACCUMULATOR) {
-                    return Ok(Node::Append { slot, list: Box::new(args.swap_remove(1)) });
+                    return Ok(PlanNode::Append { slot, list: Box::new(args.swap_remove(1)) });
                 }
             }
-            ("cel.@mapInsert", [Node::Attribute(first), ..]) => {
+            ("cel.@mapInsert", [PlanNode::Attribute(first), ..]) => {
                 if let Some(slot) = first.slot() {
                     args.remove(0);
-                    return Ok(Node::Insert { slot, args });
+                    return Ok(PlanNode::Insert { slot, args });
                 }
             }
-            ("matches", [_, Node::Const(Value::String(pattern))]) => {
+            ("matches", [_, PlanNode::Const(CelValue::String(pattern))]) => {
                 let compiled =
                     library::regex::compile(pattern).map_err(|message| format!("error parsing regexp: {message}"))?;
                 self.patterns.insert((**pattern).into(), compiled);
             }
-            ("find" | "findAll", [_, Node::Const(Value::String(pattern)), ..]) => {
+            ("find" | "findAll", [_, PlanNode::Const(CelValue::String(pattern)), ..]) => {
                 if let Ok(compiled) = library::regex::compile(pattern) {
                     self.patterns.insert((**pattern).into(), compiled);
                 }
             }
-            (function, [Node::Const(value)]) if is_conversion(function) => {
-                return library::convert_constant(function, value).map(Node::Const);
+            (function, [PlanNode::Const(value)]) if is_conversion(function) => {
+                return library::convert_constant(function, value).map(PlanNode::Const);
             }
             _ => {}
         }
         let run =
             library::function(&call.function).ok_or_else(|| format!("no such overload: {}(...)", call.function))?;
-        Ok(Node::Call(Box::new(CallNode { function: call.function.clone(), overload, args, run })))
+        Ok(PlanNode::Call(Box::new(CallNode { function: call.function.clone(), overload, args, run })))
     }
 
-    fn list(&mut self, elements: &[ListElement]) -> Result<Node, String> {
+    fn list(&mut self, elements: &[ListElement]) -> Result<PlanNode, String> {
         let elements = elements.iter().map(|element| Ok((self.node(&element.value)?, element.optional)));
         let elements = elements.collect::<Result<Vec<_>, String>>()?;
-        let constants: Option<Vec<Value<'static>>> =
+        let constants: Option<Vec<CelValue<'static>>> =
             elements.iter().map(|(node, optional)| const_of(node).filter(|_| !optional)).collect();
         Ok(match constants {
-            Some(values) => Node::Const(Value::List(List::owned(values))),
-            None => Node::List { elements },
+            Some(values) => PlanNode::Const(CelValue::List(CelList::owned(values))),
+            None => PlanNode::List { elements },
         })
     }
 
-    fn map(&mut self, entries: &[Entry]) -> Result<Node, String> {
+    fn map(&mut self, entries: &[MapEntry]) -> Result<PlanNode, String> {
         let entries =
             entries.iter().map(|entry| Ok((self.node(&entry.key)?, self.node(&entry.value)?, entry.optional)));
         let entries = entries.collect::<Result<Vec<_>, String>>()?;
-        let constants: Option<BTreeMap<Key, Value<'static>>> = entries
+        let constants: Option<BTreeMap<Key, CelValue<'static>>> = entries
             .iter()
             .map(|(key, value, optional)| Some((Key::of(&const_of(key)?)?, const_of(value).filter(|_| !optional)?)))
             .collect();
         Ok(match constants {
-            Some(constants) if constants.len() == entries.len() => Node::Const(Value::Map(Map::owned(constants))),
-            _ => Node::Map { entries },
+            Some(constants) if constants.len() == entries.len() => {
+                PlanNode::Const(CelValue::Map(CelMap::owned(constants)))
+            }
+            _ => PlanNode::Map { entries },
         })
     }
 
@@ -265,7 +279,7 @@ impl Planner<'_> {
         self.scopes.len() - 1
     }
 
-    fn fold(&mut self, fold: &Comprehension) -> Result<Node, String> {
+    fn fold(&mut self, fold: &Comprehension) -> Result<PlanNode, String> {
         let range = self.node(&fold.range)?;
         let init = self.node(&fold.init)?;
         let accu = self.slot(&fold.accu);
@@ -276,41 +290,44 @@ impl Planner<'_> {
         self.scopes.truncate(accu + 1);
         let result = self.node(&fold.result)?;
         self.scopes.truncate(accu);
-        Ok(Node::Fold(Box::new(Fold { range, var, var2, accu, init, condition, step, result })))
+        Ok(PlanNode::Fold(Box::new(Fold { range, var, var2, accu, init, condition, step, result })))
     }
 }
 
-fn both(args: Vec<Node>) -> Box<(Node, Node)> {
+fn both(args: Vec<PlanNode>) -> Box<(PlanNode, PlanNode)> {
     let mut args = args.into_iter();
     let first = args.next().expect("the caller has counted two");
     let second = args.next().expect("the caller has counted two");
     Box::new((first, second))
 }
 
-fn const_of(node: &Node) -> Option<Value<'static>> {
+fn const_of(node: &PlanNode) -> Option<CelValue<'static>> {
     match node {
-        Node::Const(value) => Some(value.clone()),
+        PlanNode::Const(value) => Some(value.clone()),
         _ => None,
     }
 }
 
-fn constant(value: &Literal) -> Value<'static> {
+fn constant(value: &Literal) -> CelValue<'static> {
     match value {
-        Literal::Null => Value::Null,
-        Literal::Bool(value) => Value::Bool(*value),
-        Literal::Int(value) => Value::Int(*value),
-        Literal::Uint(value) => Value::Uint(*value),
-        Literal::Double(value) => Value::Double(*value),
-        Literal::String(text) => Value::String(Text::Shared(text.clone())),
-        Literal::Bytes(bytes) => Value::Bytes(bytes.clone()),
+        Literal::Null => CelValue::Null,
+        Literal::Bool(value) => CelValue::Bool(*value),
+        Literal::Int(value) => CelValue::Int(*value),
+        Literal::Uint(value) => CelValue::Uint(*value),
+        Literal::Double(value) => CelValue::Double(*value),
+        Literal::String(text) => CelValue::String(CelText::Shared(text.clone())),
+        Literal::Bytes(bytes) => CelValue::Bytes(bytes.clone()),
     }
 }
 
-fn is_primitive(value: &Value<'_>) -> bool {
-    matches!(value, Value::Bool(_) | Value::Double(_) | Value::Int(_) | Value::String(_) | Value::Uint(_))
+fn is_primitive(value: &CelValue<'_>) -> bool {
+    matches!(
+        value,
+        CelValue::Bool(_) | CelValue::Double(_) | CelValue::Int(_) | CelValue::String(_) | CelValue::Uint(_)
+    )
 }
 
-/// Conversions of constants are made once.
+/// Conversions of constants run once.
 fn is_conversion(function: &str) -> bool {
     matches!(
         function,

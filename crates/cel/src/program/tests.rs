@@ -1,20 +1,20 @@
 use super::*;
 use crate::check::{self, Environment};
-use crate::types::Type;
+use crate::types::CelType;
 
-/// Variables that are there.
+/// Variables of the tests.
 struct Given(Vec<(&'static str, serde_json::Value)>);
 
 impl<'a> Activation<'a> for &'a Given {
-    fn resolve(&self, name: &str) -> Option<Result<Value<'a>, Failure>> {
+    fn resolve(&self, name: &str) -> Option<Result<CelValue<'a>, EvaluationFailure>> {
         self.0.iter().find(|(given, _)| *given == name).map(|(_, json)| Ok(free(json)))
     }
 }
 
-fn run(text: &str, given: &Given, limit: u64) -> (Result<String, Failure>, u64) {
-    let variables = given.0.iter().map(|(name, _)| ((*name).into(), Type::Dyn)).collect();
+fn run(text: &str, given: &Given, limit: u64) -> (Result<String, EvaluationFailure>, u64) {
+    let variables = given.0.iter().map(|(name, _)| ((*name).into(), CelType::Dyn)).collect();
     let checked = check::compile(text, &Environment { variables, ..Environment::default() }).expect(text);
-    let program = Program::new(&checked).expect(text);
+    let program = CelProgram::new(&checked).expect(text);
     let outcome = program.evaluate(&given, limit);
     (outcome.value.map(|value| value.plain()), outcome.cost)
 }
@@ -25,7 +25,7 @@ fn an_evaluation_ends_where_its_limit_is_reached() {
     let (value, cost) = run("list.all(x, x > 0)", &given, PER_CALL_LIMIT);
     assert_eq!(value, Ok("true".to_owned()));
     assert_eq!(run("list.all(x, x > 0)", &given, cost).0, Ok("true".to_owned()));
-    assert_eq!(run("list.all(x, x > 0)", &given, cost - 1).0, Err(Failure::Cancelled(OVER_LIMIT)));
+    assert_eq!(run("list.all(x, x > 0)", &given, cost - 1).0, Err(EvaluationFailure::Cancelled(OVER_LIMIT)));
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn an_error_matters_only_where_nothing_else_decides() {
     for (text, expected) in [
         ("x.b == 1 || x.a == 1", Ok("true".to_owned())),
         ("x.b == 1 && x.a == 2", Ok("false".to_owned())),
-        ("x.b == 1 || x.a == 2", Err(Failure::Error("no such key: b".to_owned()))),
+        ("x.b == 1 || x.a == 2", Err(EvaluationFailure::Error("no such key: b".to_owned()))),
         ("[1, 2].exists(e, x.b == e || e == 2)", Ok("true".to_owned())),
-        ("[1, 2].all(e, x.b == e)", Err(Failure::Error("no such key: b".to_owned()))),
-        ("x.a + 'a' == ''", Err(Failure::Error("no such overload".to_owned()))),
+        ("[1, 2].all(e, x.b == e)", Err(EvaluationFailure::Error("no such key: b".to_owned()))),
+        ("x.a + 'a' == ''", Err(EvaluationFailure::Error("no such overload".to_owned()))),
     ] {
         assert_eq!(run(text, &given, PER_CALL_LIMIT).0, expected, "{text}");
     }
@@ -56,7 +56,7 @@ fn the_deepest_expression_fits_a_small_stack() {
             let given = Given(Vec::new());
             let checked = check::compile(&text, &Environment::default());
             if let Ok(checked) = checked {
-                let _ = Program::new(&checked).map(|program| program.evaluate(&&given, PER_CALL_LIMIT).cost);
+                let _ = CelProgram::new(&checked).map(|program| program.evaluate(&&given, PER_CALL_LIMIT).cost);
             }
         }
     });

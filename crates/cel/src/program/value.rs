@@ -1,11 +1,11 @@
-//! The values of an evaluation. Data of a request is borrowed, never copied; what is made is shared.
+//! Values of an evaluation. Request data is borrowed and never copied; computed values are shared.
 
-use super::authorize::Check;
+use super::authorize::AuthorizerCheck;
 use crate::library::net::{Cidr, Ip};
 use crate::library::semver::Semver;
-use crate::library::{Format, Url};
-use crate::schema::Schema;
-use crate::types::Type;
+use crate::library::{CelUrl, NamedFormat};
+use crate::schema::RuleSchema;
+use crate::types::CelType;
 use jiff::Timestamp;
 use portolan_types::quantity::Quantity;
 use serde_json::Value as Json;
@@ -13,49 +13,49 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value. Cheap to clone.
+/// Value of CEL. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) enum Value<'a> {
+pub(crate) enum CelValue<'a> {
     Null,
     Bool(bool),
     Int(i64),
     Uint(u64),
     Double(f64),
-    String(Text<'a>),
+    String(CelText<'a>),
     Bytes(Arc<[u8]>),
     /// In nanoseconds.
     Duration(i64),
     Timestamp(Timestamp),
-    List(List<'a>),
-    Map(Map<'a>),
-    Optional(Option<Arc<Value<'a>>>),
-    Type(Type),
-    Quantity(Amount),
+    List(CelList<'a>),
+    Map(CelMap<'a>),
+    Optional(Option<Arc<CelValue<'a>>>),
+    Type(CelType),
+    Quantity(CelQuantity),
     Ip(Ip),
     Cidr(Cidr),
-    Url(Arc<Url>),
+    Url(Arc<CelUrl>),
     Semver(Arc<Semver>),
-    Format(&'static Format),
-    Check(Check<'a>),
-    /// Data that no type describes, kept for comparison only.
+    Format(&'static NamedFormat),
+    Check(AuthorizerCheck<'a>),
+    /// Data without a type, kept for comparisons only.
     Preserved(&'a Json),
 }
 
-/// A quantity, and whether it was written without parts of a whole.
+/// Quantity, with a flag that is true if it was written without fractions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Amount {
+pub(crate) struct CelQuantity {
     pub(crate) quantity: Quantity,
     pub(crate) whole: bool,
 }
 
-/// A text, borrowed or shared.
+/// String, borrowed or shared.
 #[derive(Clone, Debug)]
-pub(crate) enum Text<'a> {
+pub(crate) enum CelText<'a> {
     Borrowed(&'a str),
     Shared(Arc<str>),
 }
 
-impl Deref for Text<'_> {
+impl Deref for CelText<'_> {
     type Target = str;
     fn deref(&self) -> &str {
         match self {
@@ -65,131 +65,131 @@ impl Deref for Text<'_> {
     }
 }
 
-impl<'a> From<&'a str> for Value<'a> {
+impl<'a> From<&'a str> for CelValue<'a> {
     fn from(text: &'a str) -> Self {
-        Self::String(Text::Borrowed(text))
+        Self::String(CelText::Borrowed(text))
     }
 }
 
-impl From<String> for Value<'_> {
+impl From<String> for CelValue<'_> {
     fn from(text: String) -> Self {
-        Self::String(Text::Shared(text.into()))
+        Self::String(CelText::Shared(text.into()))
     }
 }
 
-/// A list: what it holds, and how it compares and grows.
+/// List with its elements and its kind.
 #[derive(Clone, Debug)]
-pub(crate) struct List<'a> {
-    pub(crate) elements: Elements<'a>,
-    pub(crate) kind: ListKind<'a>,
+pub(crate) struct CelList<'a> {
+    pub(crate) elements: CelListElements<'a>,
+    pub(crate) kind: CelListKind<'a>,
 }
 
-/// What a list holds.
+/// Elements of a list.
 #[derive(Clone, Debug)]
-pub(crate) enum Elements<'a> {
-    /// Data, read by the schema of its items; without one, as it is.
+pub(crate) enum CelListElements<'a> {
+    /// Data, read by the schema of its items if there is one.
     Json {
         items: &'a [Json],
-        schema: Option<&'a Schema>,
+        schema: Option<&'a RuleSchema>,
     },
-    Owned(Arc<Vec<Value<'a>>>),
+    Owned(Arc<Vec<CelValue<'a>>>),
 }
 
-/// How a list compares and grows: `x-kubernetes-list-type`.
+/// Kind of a list, which decides its comparison and concatenation: `x-kubernetes-list-type`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ListKind<'a> {
+pub(crate) enum CelListKind<'a> {
     Plain,
     Set,
-    /// By the keys of its elements.
+    /// Keyed by fields of its elements.
     Map(&'a [String]),
 }
 
-impl<'a> List<'a> {
-    pub(crate) fn owned(values: Vec<Value<'a>>) -> Self {
-        Self { elements: Elements::Owned(Arc::new(values)), kind: ListKind::Plain }
+impl<'a> CelList<'a> {
+    pub(crate) fn owned(values: Vec<CelValue<'a>>) -> Self {
+        Self { elements: CelListElements::Owned(Arc::new(values)), kind: CelListKind::Plain }
     }
 
     pub(crate) fn len(&self) -> usize {
         match &self.elements {
-            Elements::Json { items, .. } => items.len(),
-            Elements::Owned(values) => values.len(),
+            CelListElements::Json { items, .. } => items.len(),
+            CelListElements::Owned(values) => values.len(),
         }
     }
 
-    /// The element of an index; an error where data is not what the schema says.
-    pub(crate) fn get(&self, index: usize) -> Option<Result<Value<'a>, String>> {
+    /// Returns the element at an index; an error if data does not match its schema.
+    pub(crate) fn get(&self, index: usize) -> Option<Result<CelValue<'a>, String>> {
         match &self.elements {
-            Elements::Json { items, schema } => items.get(index).map(|item| super::data::read(item, *schema)),
-            Elements::Owned(values) => values.get(index).cloned().map(Ok),
+            CelListElements::Json { items, schema } => items.get(index).map(|item| super::data::read(item, *schema)),
+            CelListElements::Owned(values) => values.get(index).cloned().map(Ok),
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<Value<'a>, String>> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<CelValue<'a>, String>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 
-/// A map, or an object, which is a map with declared fields.
+/// Map, or object: a map with declared fields.
 #[derive(Clone, Debug)]
-pub(crate) enum Map<'a> {
+pub(crate) enum CelMap<'a> {
     Json {
         fields: &'a serde_json::Map<String, Json>,
-        shape: Shape<'a>,
+        shape: JsonFieldShape<'a>,
     },
-    Owned(Arc<BTreeMap<Key, Value<'a>>>),
-    /// An object a mutating policy made: its type and fields.
-    Object(Arc<str>, Arc<BTreeMap<Key, Value<'a>>>),
+    Owned(Arc<BTreeMap<Key, CelValue<'a>>>),
+    /// Object that a mutating policy constructed: its type and fields.
+    Object(Arc<str>, Arc<BTreeMap<Key, CelValue<'a>>>),
 }
 
-/// How the fields of data are read.
+/// Schema by which the fields of data are read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape<'a> {
-    /// As they are.
+pub(crate) enum JsonFieldShape<'a> {
+    /// Without a schema.
     Free,
     /// By declared properties, under escaped names.
-    Object(&'a Schema),
-    /// All by one schema.
-    Values(&'a Schema),
-    /// None can be seen.
+    Object(&'a RuleSchema),
+    /// All fields by one schema.
+    Values(&'a RuleSchema),
+    /// No field is visible.
     Closed,
 }
 
-/// A key of a map that was made.
+/// Key of a constructed map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Bool(bool),
-    /// All whole numbers compare alike.
+    /// Integers of both types compare by value.
     Number(i128),
     String(Arc<str>),
 }
 
 impl Key {
-    /// The key that a value is, if it can be one; doubles are where they are whole.
-    pub(crate) fn of(value: &Value<'_>) -> Option<Self> {
+    /// Returns the value as a key, if it can be one. A double can if it is whole.
+    pub(crate) fn of(value: &CelValue<'_>) -> Option<Self> {
         match value {
-            Value::Bool(value) => Some(Self::Bool(*value)),
-            Value::Int(value) => Some(Self::Number(i128::from(*value))),
-            Value::Uint(value) => Some(Self::Number(i128::from(*value))),
-            Value::Double(value) if value.fract() == 0.0 && value.abs() < 2e19 => Some(Self::Number(*value as i128)),
-            Value::String(text) => Some(Self::String((**text).into())),
+            CelValue::Bool(value) => Some(Self::Bool(*value)),
+            CelValue::Int(value) => Some(Self::Number(i128::from(*value))),
+            CelValue::Uint(value) => Some(Self::Number(i128::from(*value))),
+            CelValue::Double(value) if value.fract() == 0.0 && value.abs() < 2e19 => Some(Self::Number(*value as i128)),
+            CelValue::String(text) => Some(Self::String((**text).into())),
             _ => None,
         }
     }
 
-    pub(crate) fn value<'a>(&self) -> Value<'a> {
+    pub(crate) fn value<'a>(&self) -> CelValue<'a> {
         match self {
-            Self::Bool(value) => Value::Bool(*value),
+            Self::Bool(value) => CelValue::Bool(*value),
             Self::Number(number) => match i64::try_from(*number) {
-                Ok(number) => Value::Int(number),
-                Err(_) => Value::Uint(u64::try_from(*number).unwrap_or_default()),
+                Ok(number) => CelValue::Int(number),
+                Err(_) => CelValue::Uint(u64::try_from(*number).unwrap_or_default()),
             },
-            Self::String(text) => Value::String(Text::Shared(text.clone())),
+            Self::String(text) => CelValue::String(CelText::Shared(text.clone())),
         }
     }
 }
 
-impl<'a> Map<'a> {
-    pub(crate) fn owned(entries: BTreeMap<Key, Value<'a>>) -> Self {
+impl<'a> CelMap<'a> {
+    pub(crate) fn owned(entries: BTreeMap<Key, CelValue<'a>>) -> Self {
         Self::Owned(Arc::new(entries))
     }
 
@@ -200,8 +200,8 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a key, if there is one; an error where the key or the data is of the wrong type.
-    pub(crate) fn find(&self, key: &Value<'_>) -> Result<Option<Value<'a>>, String> {
+    /// Returns the value of a key, if there is one; an error if the key or the data has the wrong type.
+    pub(crate) fn find(&self, key: &CelValue<'_>) -> Result<Option<CelValue<'a>>, String> {
         match self {
             Self::Json { fields, shape } => super::data::field(fields, *shape, key),
             Self::Owned(entries) | Self::Object(_, entries) => match Key::of(key) {
@@ -211,8 +211,8 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The keys that can be seen.
-    pub(crate) fn keys(&self) -> Vec<Value<'a>> {
+    /// Returns the visible keys.
+    pub(crate) fn keys(&self) -> Vec<CelValue<'a>> {
         match self {
             Self::Json { fields, shape } => super::data::keys(fields, *shape),
             Self::Owned(entries) | Self::Object(_, entries) => entries.keys().map(Key::value).collect(),
@@ -220,39 +220,39 @@ impl<'a> Map<'a> {
     }
 }
 
-impl Value<'_> {
-    /// An optional that holds nothing.
-    pub(crate) const NONE: Self = Value::Optional(None);
+impl CelValue<'_> {
+    /// Returns an empty optional.
+    pub(crate) const NONE: Self = CelValue::Optional(None);
 
-    /// The type, as `type(x)` tells it; parameters are not kept at run time.
-    pub(crate) fn type_of(&self) -> Type {
+    /// Returns the type as `type(x)` does; type parameters do not exist at run time.
+    pub(crate) fn type_of(&self) -> CelType {
         match self {
-            Self::Null => Type::Null,
-            Self::Bool(_) => Type::Bool,
-            Self::Int(_) => Type::Int,
-            Self::Uint(_) => Type::Uint,
-            Self::Double(_) => Type::Double,
-            Self::String(_) => Type::String,
-            Self::Bytes(_) => Type::Bytes,
-            Self::Duration(_) => Type::Duration,
-            Self::Timestamp(_) => Type::Timestamp,
-            Self::List(_) => Type::list(Type::Dyn),
-            Self::Map(Map::Object(name, _)) => Type::Struct(name.clone()),
-            Self::Map(_) => Type::map(Type::Dyn, Type::Dyn),
-            Self::Optional(_) => Type::optional(Type::Dyn),
-            Self::Type(_) => Type::Type(None),
-            Self::Quantity(_) => Type::Struct("kubernetes.Quantity".into()),
-            Self::Ip(_) => Type::Opaque("net.IP".into(), Arc::from([])),
-            Self::Cidr(_) => Type::Opaque("net.CIDR".into(), Arc::from([])),
-            Self::Url(_) => Type::Struct("kubernetes.URL".into()),
-            Self::Semver(_) => Type::Struct("kubernetes.Semver".into()),
-            Self::Format(_) => Type::Struct("kubernetes.NamedFormat".into()),
-            Self::Check(check) => Type::Struct(check.type_name().into()),
-            Self::Preserved(_) => Type::Struct("unknown".into()),
+            Self::Null => CelType::Null,
+            Self::Bool(_) => CelType::Bool,
+            Self::Int(_) => CelType::Int,
+            Self::Uint(_) => CelType::Uint,
+            Self::Double(_) => CelType::Double,
+            Self::String(_) => CelType::String,
+            Self::Bytes(_) => CelType::Bytes,
+            Self::Duration(_) => CelType::Duration,
+            Self::Timestamp(_) => CelType::Timestamp,
+            Self::List(_) => CelType::list(CelType::Dyn),
+            Self::Map(CelMap::Object(name, _)) => CelType::Struct(name.clone()),
+            Self::Map(_) => CelType::map(CelType::Dyn, CelType::Dyn),
+            Self::Optional(_) => CelType::optional(CelType::Dyn),
+            Self::Type(_) => CelType::Type(None),
+            Self::Quantity(_) => CelType::Struct("kubernetes.Quantity".into()),
+            Self::Ip(_) => CelType::Opaque("net.IP".into(), Arc::from([])),
+            Self::Cidr(_) => CelType::Opaque("net.CIDR".into(), Arc::from([])),
+            Self::Url(_) => CelType::Struct("kubernetes.URL".into()),
+            Self::Semver(_) => CelType::Struct("kubernetes.Semver".into()),
+            Self::Format(_) => CelType::Struct("kubernetes.NamedFormat".into()),
+            Self::Check(check) => CelType::Struct(check.type_name().into()),
+            Self::Preserved(_) => CelType::Struct("unknown".into()),
         }
     }
 
-    /// What costs are told by: characters of a text, bytes, elements; one for all else.
+    /// Returns the size that costs depend on: characters of a string, bytes, elements; one for all other values.
     pub(crate) fn size(&self) -> u64 {
         let count = match self {
             Self::String(text) => text.chars().count(),
@@ -267,14 +267,14 @@ impl Value<'_> {
         count as u64
     }
 
-    /// How errors write it.
+    /// Formats the value for errors.
     pub(crate) fn plain(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
             Self::Bool(value) => value.to_string(),
             Self::Int(value) => value.to_string(),
             Self::Uint(value) => value.to_string(),
-            Self::Double(value) => crate::time::double_text(*value),
+            Self::Double(value) => portolan_gocompat::print::go_decimal(*value),
             Self::String(text) => text.to_string(),
             other => other.type_of().name().to_owned(),
         }

@@ -4,53 +4,53 @@ use super::valid_field_path;
 use crate::check::{self, Environment, ObjectTypes};
 use crate::deep;
 use crate::estimate;
-use crate::program::Program;
-use crate::schema::{DeclaredType, MAX_REQUEST_BYTES, Rule, Schema};
-use crate::types::Type;
+use crate::program::CelProgram;
+use crate::schema::{DeclaredType, MAX_REQUEST_BYTES, RuleSchema, ValidationRule};
+use crate::types::CelType;
 
 /// A rule that was compiled, or what is wrong with it.
 #[derive(Debug, Default)]
-pub struct Compiled {
-    pub(super) program: Option<Program>,
-    /// What is wrong with the rule.
-    pub problem: Option<Problem>,
-    /// Whether it looks at `oldSelf`.
+pub struct CompiledRules {
+    pub(super) program: Option<CelProgram>,
+    /// Error of the rule.
+    pub problem: Option<RuleProblem>,
+    /// True if it uses `oldSelf`.
     pub uses_old_self: bool,
-    /// What it is estimated to cost at most, once.
+    /// Estimated maximum cost of one run.
     pub max_cost: u64,
-    /// How often it can be run where nothing else bounds that.
+    /// Maximum number of runs, if nothing else bounds it.
     pub max_cardinality: u64,
-    pub(super) message: Option<Program>,
-    /// What is wrong with `messageExpression`.
-    pub message_problem: Option<Problem>,
-    /// What that is estimated to cost at most.
+    pub(super) message: Option<CelProgram>,
+    /// Error of `messageExpression`.
+    pub message_problem: Option<RuleProblem>,
+    /// Estimated maximum cost of `messageExpression`.
     pub message_max_cost: u64,
     pub(super) field_path: String,
 }
 
-/// What is wrong with an expression, as upstream tells it.
+/// Error of an expression, in kube-apiserver's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem(pub String);
+pub struct RuleProblem(pub String);
 
-/// The type that values of a rule are of; its name is told in errors.
+/// Name of the type of `self`, which appears in errors.
 const SELF: &str = "selfType";
 
-/// Compiles the rules of a node, whose values are of a declared type.
+/// Compiles the rules of a node with a declared type.
 #[must_use]
-pub fn compile(schema: &Schema, rules: &[Rule], declared: &DeclaredType) -> Vec<Compiled> {
+pub fn compile(schema: &RuleSchema, rules: &[ValidationRule], declared: &DeclaredType) -> Vec<CompiledRules> {
     if rules.is_empty() {
         return Vec::new();
     }
     let mut objects = ObjectTypes::new();
     let own = declared.declare(SELF, &mut objects);
-    let environment = |old: Type| Environment {
+    let environment = |old: CelType| Environment {
         variables: [("self".into(), own.clone()), ("oldSelf".into(), old)].into(),
         objects: objects.clone(),
         ..Environment::default()
     };
-    let (plain, optional) = (environment(own.clone()), environment(Type::optional(own.clone())));
+    let (plain, optional) = (environment(own.clone()), environment(CelType::optional(own.clone())));
     let cardinality = u64::try_from(MAX_REQUEST_BYTES / (declared.min_bytes + 1)).unwrap_or_default();
-    let one = |rule: &Rule| {
+    let one = |rule: &ValidationRule| {
         let environment = if rule.optional_old_self == Some(true) { &optional } else { &plain };
         compile_rule(schema, rule, environment, declared, cardinality)
     };
@@ -58,13 +58,13 @@ pub fn compile(schema: &Schema, rules: &[Rule], declared: &DeclaredType) -> Vec<
 }
 
 fn compile_rule(
-    schema: &Schema,
-    rule: &Rule,
+    schema: &RuleSchema,
+    rule: &ValidationRule,
     environment: &Environment,
     declared: &DeclaredType,
     cardinality: u64,
-) -> Compiled {
-    let mut compiled = Compiled::default();
+) -> CompiledRules {
+    let mut compiled = CompiledRules::default();
     if rule.rule.trim().is_empty() {
         return compiled;
     }
@@ -72,11 +72,11 @@ fn compile_rule(
         Ok(checked) => checked,
         Err(problems) => return compiled.wrong(format!("compilation failed: {problems}")),
     };
-    if *checked.output() != Type::Bool {
+    if *checked.output() != CelType::Bool {
         return compiled.wrong("cel expression must evaluate to a bool".to_owned());
     }
     compiled.uses_old_self = checked.variables.iter().any(|name| &**name == "oldSelf");
-    match Program::new(&checked) {
+    match CelProgram::new(&checked) {
         Ok(program) => compiled.program = Some(program),
         Err(problem) => return compiled.wrong(format!("program instantiation failed: {problem}")),
     }
@@ -85,7 +85,7 @@ fn compile_rule(
     if !rule.message_expression.is_empty()
         && let Err(problem) = compiled.compile_message(&rule.message_expression, environment, declared)
     {
-        compiled.message_problem = Some(Problem(problem));
+        compiled.message_problem = Some(RuleProblem(problem));
         return compiled;
     }
     if !rule.field_path.is_empty() {
@@ -94,15 +94,15 @@ fn compile_rule(
     compiled
 }
 
-/// The most an expression can cost.
-fn cost(checked: &check::Checked, declared: &DeclaredType) -> u64 {
+/// Returns the maximum cost of an expression.
+fn cost(checked: &check::CheckedExpression, declared: &DeclaredType) -> u64 {
     let deep = checked.root.is_deeper_than(deep::SHALLOW);
     deep::run(deep, || estimate::estimate(checked, Some(declared)).max).unwrap_or(u64::MAX)
 }
 
-impl Compiled {
+impl CompiledRules {
     fn wrong(mut self, problem: String) -> Self {
-        self.problem = Some(Problem(problem));
+        self.problem = Some(RuleProblem(problem));
         self
     }
 
@@ -114,11 +114,11 @@ impl Compiled {
     ) -> Result<(), String> {
         let checked = check::compile(text, environment)
             .map_err(|problems| format!("messageExpression compilation failed: {problems}"))?;
-        if *checked.output() != Type::String {
+        if *checked.output() != CelType::String {
             return Err("messageExpression must evaluate to a string".to_owned());
         }
-        let program =
-            Program::new(&checked).map_err(|problem| format!("messageExpression instantiation failed: {problem}"))?;
+        let program = CelProgram::new(&checked)
+            .map_err(|problem| format!("messageExpression instantiation failed: {problem}"))?;
         self.message_max_cost = cost(&checked, declared);
         self.message = Some(program);
         Ok(())

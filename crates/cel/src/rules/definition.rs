@@ -1,17 +1,17 @@
-//! Rules of a definition when it is written: whether they compile, and what they are estimated to cost.
+//! Validation of a definition's rules when it is written: they must compile, and stay within the cost estimates.
 
 use super::error::child;
 use super::{BadValue, DEFINITION_LIMIT, ErrorKind, RULE_LIMIT, RuleError, compile};
-use crate::schema::{DeclaredType, ListType, Reason, Rule, Schema};
+use crate::schema::{DeclaredType, RuleReason, RuleSchema, SchemaListType, ValidationRule};
 use serde_json::json;
 
-/// Checks the rules of a schema. `path` is that of the schema, such as `spec.validation.openAPIV3Schema`.
+/// Checks the rules of a schema at `path`, such as `spec.validation.openAPIV3Schema`.
 #[must_use]
-pub fn check_definition(schema: &Schema, path: &str) -> Vec<RuleError> {
-    let mut check = Check { errors: Vec::new(), total: 0, expensive: Vec::new() };
-    let place = Place { path: path.to_owned(), cardinality: Some(1), uncorrelatable: None, is_root: true };
+pub fn check_definition(schema: &RuleSchema, path: &str) -> Vec<RuleError> {
+    let mut check = DefinitionCheck { errors: Vec::new(), total: 0, expensive: Vec::new() };
+    let place = NodePosition { path: path.to_owned(), cardinality: Some(1), uncorrelatable: None, is_root: true };
     check.node(schema, &place);
-    let Check { mut errors, total, expensive } = check;
+    let DefinitionCheck { mut errors, total, expensive } = check;
     if total > DEFINITION_LIMIT {
         for (path, _) in expensive {
             let text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
@@ -23,26 +23,26 @@ pub fn check_definition(schema: &Schema, path: &str) -> Vec<RuleError> {
     errors
 }
 
-/// Where a node is and how often it can be there.
-struct Place {
+/// Position of a schema node, and its maximum number of occurrences.
+struct NodePosition {
     path: String,
-    /// `None` where nothing bounds it.
+    /// `None` if it is unbounded.
     cardinality: Option<u64>,
-    /// The list around it whose elements cannot be told apart.
+    /// Enclosing list whose elements cannot be correlated.
     uncorrelatable: Option<String>,
     is_root: bool,
 }
 
-struct Check {
+struct DefinitionCheck {
     errors: Vec<RuleError>,
     total: u64,
     expensive: Vec<(String, u64)>,
 }
 
-impl Check {
-    fn node(&mut self, schema: &Schema, place: &Place) {
+impl DefinitionCheck {
+    fn node(&mut self, schema: &RuleSchema, place: &NodePosition) {
         let most = max_elements(schema);
-        let below = |path: String, uncorrelatable: Option<String>| Place {
+        let below = |path: String, uncorrelatable: Option<String>| NodePosition {
             path,
             cardinality: place.cardinality.and_then(|count| most.map(|most| count.saturating_mul(most))),
             uncorrelatable,
@@ -56,7 +56,7 @@ impl Check {
             self.node(property, &below(path, place.uncorrelatable.clone()));
         }
         if let Some(items) = &schema.items {
-            let correlatable = matches!(schema.list_type, ListType::Map(_));
+            let correlatable = matches!(schema.list_type, SchemaListType::Map(_));
             let uncorrelatable = place.uncorrelatable.clone().or_else(|| (!correlatable).then(|| place.path.clone()));
             self.node(items, &below(child(&place.path, "items"), uncorrelatable));
         }
@@ -65,7 +65,7 @@ impl Check {
         }
     }
 
-    fn rules(&mut self, schema: &Schema, place: &Place) {
+    fn rules(&mut self, schema: &RuleSchema, place: &NodePosition) {
         let path = child(&place.path, "x-kubernetes-validations");
         let Some(declared) = DeclaredType::of(schema, place.is_root || schema.embedded) else {
             let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert \
@@ -114,7 +114,7 @@ impl Check {
         }
     }
 
-    /// Counts a cost, and tells of the most expensive four if the total turns out too large.
+    /// Adds a cost, and reports the four most expensive rules if the total is too large.
     fn observe(&mut self, path: &str, name: &str, cost: u64) {
         if cost > RULE_LIMIT {
             self.errors.push(RuleError::forbidden(path, cost_text(name, cost, RULE_LIMIT)));
@@ -128,7 +128,7 @@ impl Check {
     }
 }
 
-fn max_elements(schema: &Schema) -> Option<u64> {
+fn max_elements(schema: &RuleSchema) -> Option<u64> {
     let bound = |most: Option<i64>| most.map(|most| u64::try_from(most).unwrap_or_default());
     match schema.kind.as_str() {
         "object" if schema.values.is_some() => bound(schema.max_properties),
@@ -137,13 +137,13 @@ fn max_elements(schema: &Schema) -> Option<u64> {
     }
 }
 
-/// The error tells the whole rule, in the form of upstream's internal type.
-fn of_rule(path: &str, rule: &Rule, detail: &str) -> RuleError {
+/// Creates an error that shows the whole rule, in the form of kube-apiserver's internal type.
+fn of_rule(path: &str, rule: &ValidationRule, detail: &str) -> RuleError {
     let reason = rule.reason.map(|reason| match reason {
-        Reason::Invalid => "FieldValueInvalid",
-        Reason::Forbidden => "FieldValueForbidden",
-        Reason::Required => "FieldValueRequired",
-        Reason::Duplicate => "FieldValueDuplicate",
+        RuleReason::Invalid => "FieldValueInvalid",
+        RuleReason::Forbidden => "FieldValueForbidden",
+        RuleReason::Required => "FieldValueRequired",
+        RuleReason::Duplicate => "FieldValueDuplicate",
     });
     let value = json!({"Rule": rule.rule, "Message": rule.message, "MessageExpression": rule.message_expression, "Reason": reason,
         "FieldPath": rule.field_path, "OptionalOldSelf": rule.optional_old_self});

@@ -1,22 +1,22 @@
-//! What a rule says of a field.
+//! Errors of rules about fields.
 
 use serde_json::Value as Json;
 use std::fmt;
 
-/// An error of one field, as the API tells it.
+/// Error of one field, as in a Status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleError {
-    /// The field; empty for the object itself.
+    /// Path of the field; empty for the object itself.
     pub path: String,
-    /// What is wrong.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// The value that is told.
+    /// Value in the message.
     pub value: BadValue,
-    /// What is said.
+    /// Detail of the message.
     pub detail: String,
 }
 
-/// What is wrong with a field.
+/// Kind of an error about a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// `Invalid value`
@@ -31,10 +31,10 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// The value an error tells.
+/// Value in an error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BadValue {
-    /// None: it would be too large.
+    /// Omitted, because it would be too large.
     Omitted,
     /// A value.
     Json(Json),
@@ -49,7 +49,7 @@ impl RuleError {
         Self { path: path.to_owned(), kind: ErrorKind::Forbidden, value: BadValue::Omitted, detail }
     }
 
-    /// The text without the field.
+    /// Returns the text without the field.
     #[must_use]
     pub fn body(&self) -> String {
         let kind = match self.kind {

@@ -1,23 +1,26 @@
-//! `fieldPath`: `.spec['a.b'].c`, relative to where a rule is.
+//! `fieldPath`: `.spec['a.b'].c`, relative to the schema of the rule.
 
-use crate::schema::Schema;
+use crate::schema::RuleSchema;
 use serde_json::Value as Json;
 
-/// Reads a path of properties and map keys that a schema has, and writes it as errors do.
+/// Resolves a path of properties and map keys in a schema, and returns it as errors show it.
 ///
 /// # Errors
-/// What is wrong with it, where that is more than that it leads nowhere.
-pub fn valid_field_path(text: &str, schema: &Schema) -> Result<String, String> {
-    follow(text, schema, |at, name| match at.has_properties {
-        true => Some((at.properties.get(name)?, Step::Property)),
-        false => Some((at.values.as_deref()?, Step::Key)),
+/// Returns the error of the path; `None` if it only leads nowhere.
+pub fn valid_field_path(text: &str, schema: &RuleSchema) -> Result<String, String> {
+    follow(text, schema, |at, name| {
+        if at.has_properties {
+            Some((at.properties.get(name)?, Step::Property))
+        } else {
+            Some((at.values.as_deref()?, Step::Key))
+        }
     })
 }
 
-/// Whether a path leads to something in a schema as it was written, of which no more is read than the path needs.
+/// Checks that a path exists in a schema as written. Only the needed part is read.
 ///
 /// # Errors
-/// As [`valid_field_path`].
+/// Fails as [`valid_field_path`] does.
 pub fn check_field_path<'s>(text: &str, schema: &'s Json) -> Result<(), String> {
     let has_properties = |properties: &&serde_json::Map<String, Json>| !properties.is_empty();
     let below = |at: &'s Json, name: &str| match at.get("properties").and_then(Json::as_object).filter(has_properties) {
@@ -27,7 +30,7 @@ pub fn check_field_path<'s>(text: &str, schema: &'s Json) -> Result<(), String> 
     follow(text, schema, below).map(drop)
 }
 
-/// What leads from a schema to one below it.
+/// Step from a schema to a nested one.
 #[derive(Clone, Copy)]
 enum Step {
     Property,
@@ -63,7 +66,7 @@ fn follow<N: Copy>(text: &str, root: N, below: impl Fn(N, &str) -> Option<(N, St
     Ok(path)
 }
 
-/// Delimiters, quoted texts, and what is between.
+/// Splits into delimiters, quoted texts, and the parts between them.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     let mut current = String::new();

@@ -1,16 +1,16 @@
 use super::*;
-use crate::Schema;
+use crate::RuleSchema;
 use serde_json::{Value as Json, json};
 
 fn messages(errors: &[RuleError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-fn validator(schema: &Json) -> Validator {
-    Validator::new(&Schema::from_json(schema)).expect("a schema with rules")
+fn validator(schema: &Json) -> RuleValidator {
+    RuleValidator::new(&RuleSchema::from_json(schema)).expect("a schema with rules")
 }
 
-/// The name of the type of `self` holds a random number upstream, and the grammar's own report is ANTLR's.
+/// Removes what differs by design: kube-apiserver's random type name of `self`, and ANTLR's grammar report.
 fn comparable(text: &str) -> String {
     let text = text.split("Syntax error").next().unwrap_or_default();
     let (mut plain, mut rest) = (String::new(), text);
@@ -22,7 +22,7 @@ fn comparable(text: &str) -> String {
     plain + rest
 }
 
-/// Expressions of `e2e/celcases/expressions.txt` with the schema and the objects they are for.
+/// Expressions of `e2e/codegen/celcases/expressions.txt` with the schema and the objects they are for.
 struct Corpus {
     schema: Json,
     objects: Vec<Json>,
@@ -31,7 +31,7 @@ struct Corpus {
 
 fn corpus() -> Corpus {
     let mut corpus = Corpus { schema: Json::Null, objects: Vec::new(), expressions: Vec::new() };
-    for line in include_str!("../../../../e2e/celcases/expressions.txt").lines().map(str::trim) {
+    for line in include_str!("../../../../e2e/codegen/celcases/expressions.txt").lines().map(str::trim) {
         if let Some(schema) = line.strip_prefix("schema ") {
             corpus.schema = serde_json::from_str(schema).expect("a schema");
         } else if let Some(object) = line.strip_prefix("object ") {
@@ -54,7 +54,7 @@ fn rule(expression: &str) -> Json {
 }
 
 #[test]
-fn expressions_compile_cost_and_say_what_they_do_upstream() {
+fn expressions_match_kube_apiserver_in_types_costs_and_results() {
     let corpus = corpus();
     let answers: Vec<Json> =
         include_str!("answers.jsonl").lines().map(|line| serde_json::from_str(line).expect("an answer")).collect();
@@ -62,14 +62,14 @@ fn expressions_compile_cost_and_say_what_they_do_upstream() {
     for (expression, answer) in corpus.expressions.iter().zip(&answers) {
         let mut schema = corpus.schema.clone();
         schema["x-kubernetes-validations"] = json!([rule(expression)]);
-        let schema = Schema::from_json(&schema);
+        let schema = RuleSchema::from_json(&schema);
         let declared = crate::DeclaredType::of(&schema, true).expect("a type");
         let compiled = &compile(&schema, &schema.rules, &declared)[0];
         let problem = compiled.problem.as_ref().map_or("", |problem| &problem.0);
         let expected = &answer["rules"][0];
         assert_eq!(comparable(problem), comparable(expected["error"].as_str().unwrap_or_default()), "{expression}");
         assert_eq!(json!(compiled.max_cost.to_string()), expected["maxCost"], "the estimate of {expression}");
-        let validator = Validator::new(&schema).expect("a schema with rules");
+        let validator = RuleValidator::new(&schema).expect("a schema with rules");
         for (index, expected) in answer["objects"].as_array().expect("objects").iter().enumerate() {
             let new = index / 2;
             let old = (index % 2 == 1).then(|| &corpus.objects[(new + 1) % corpus.objects.len()]);
@@ -88,7 +88,7 @@ fn expressions_compile_cost_and_say_what_they_do_upstream() {
 }
 
 #[test]
-fn rules_say_where_and_why_a_value_is_wrong() {
+fn rule_errors_have_paths_and_reasons() {
     for (case, rule, value, expected) in [
         (
             "the rule itself, without a message",
@@ -152,7 +152,7 @@ fn rules_say_where_and_why_a_value_is_wrong() {
     }
 }
 
-fn transition() -> Validator {
+fn transition() -> RuleValidator {
     let one =
         json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]});
     validator(&json!({"type": "object", "properties": {
@@ -221,7 +221,7 @@ fn what_was_wrong_before_and_did_not_change_only_warns() {
 }
 
 #[test]
-fn a_definition_is_told_what_its_rules_cost() {
+fn definitions_report_rule_costs() {
     let rule = |rule: &str| json!([{"rule": rule}]);
     for (case, schema, expected) in [
         (
@@ -268,7 +268,7 @@ fn a_definition_is_told_what_its_rules_cost() {
             ],
         ),
     ] {
-        assert_eq!(messages(&check_definition(&Schema::from_json(&schema), "schema")), expected, "{case}");
+        assert_eq!(messages(&check_definition(&RuleSchema::from_json(&schema), "schema")), expected, "{case}");
     }
 }
 
@@ -319,7 +319,7 @@ fn a_budget_is_shared_by_all_rules_of_an_object() {
 
 #[test]
 fn field_paths_lead_to_fields_or_are_refused() {
-    let schema = Schema::from_json(&json!({"type": "object", "properties": {
+    let schema = RuleSchema::from_json(&json!({"type": "object", "properties": {
         "a.b": {"type": "object", "properties": {"c": {"type": "string"}}},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
     }}));

@@ -1,47 +1,47 @@
-//! The rules of a schema tree, and their run over an object.
+//! Rules of a schema tree, and their run over an object.
 
-use super::correlate::{Pair, same_element};
+use super::correlate::{CorrelatedPair, same_element};
 use super::error::child;
-use super::{BUDGET, Compiled, RuleError, compile};
-use crate::schema::{DeclaredType, Rule, Schema, Shape, escape};
+use super::{BUDGET, CompiledRules, RuleError, compile};
+use crate::schema::{DeclaredShape, DeclaredType, RuleSchema, ValidationRule, escape};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Compiled rules of a schema and of all below it. Made once for a schema; used by any number of threads.
+/// Compiled rules of a schema and all nested ones. Created once per schema, and shared by threads.
 #[derive(Debug)]
-pub struct Validator {
-    pub(super) schema: Schema,
-    pub(super) rules: Vec<(Rule, Compiled)>,
-    items: Option<Box<Validator>>,
-    values: Option<Box<Validator>>,
-    properties: BTreeMap<String, Validator>,
-    all_of: Vec<Validator>,
-    correlation: Option<Arc<Schema>>,
+pub struct RuleValidator {
+    pub(super) schema: RuleSchema,
+    pub(super) rules: Vec<(ValidationRule, CompiledRules)>,
+    items: Option<Box<RuleValidator>>,
+    values: Option<Box<RuleValidator>>,
+    properties: BTreeMap<String, RuleValidator>,
+    all_of: Vec<RuleValidator>,
+    correlation: Option<Arc<RuleSchema>>,
 }
 
-/// What the rules of an object say.
+/// Result of the rules on an object.
 #[derive(Debug, Default)]
-pub struct Verdict {
-    /// What is wrong.
+pub struct RuleVerdict {
+    /// Errors.
     pub errors: Vec<RuleError>,
-    /// What is wrong and has been before: the object did not change there.
+    /// Errors that the old object had at the same unchanged position.
     pub warnings: Vec<RuleError>,
-    /// What it took.
+    /// Total cost.
     pub cost: i64,
 }
 
-/// How the old value of a place is known.
+/// Correlation with the old value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ratchet<'a> {
-    current: Option<Pair<'a>>,
-    parent: Option<Pair<'a>>,
+    current: Option<CorrelatedPair<'a>>,
+    parent: Option<CorrelatedPair<'a>>,
 }
 
 impl<'a> Ratchet<'a> {
-    /// Whether what is wrong here was so before.
+    /// Returns true if an error here is ratcheted, because the old value had it.
     pub(super) fn forgives(&self) -> bool {
-        self.current.or(self.parent).is_some_and(Pair::is_unchanged)
+        self.current.or(self.parent).is_some_and(CorrelatedPair::is_unchanged)
     }
 
     fn key(self, field: &str) -> Self {
@@ -60,26 +60,26 @@ impl<'a> Ratchet<'a> {
     }
 }
 
-/// A run under way.
+/// Run in progress.
 #[derive(Debug, Default)]
-pub(super) struct Run {
-    pub(super) verdict: Verdict,
-    /// Below zero, nothing more is run.
+pub(super) struct ValidationRun {
+    pub(super) verdict: RuleVerdict,
+    /// Remaining budget. The run stops below zero.
     pub(super) budget: i64,
 }
 
-impl Validator {
-    /// Compiles the rules of a resource's schema; `None` where there are none.
+impl RuleValidator {
+    /// Compiles the rules of a resource's schema; `None` if there are none.
     #[must_use]
-    pub fn new(schema: &Schema) -> Option<Self> {
+    pub fn new(schema: &RuleSchema) -> Option<Self> {
         let mut validator = Self::of_part(schema, true)?;
         validator.correlation = Some(Arc::new(schema.clone()));
         Some(validator)
     }
 
-    /// Compiles the rules of a part of a schema, which may be a whole resource; `None` where there are none.
+    /// Compiles the rules of a part of a schema, which may be a whole resource; `None` if there are none.
     #[must_use]
-    pub fn of_part(schema: &Schema, is_resource: bool) -> Option<Self> {
+    pub fn of_part(schema: &RuleSchema, is_resource: bool) -> Option<Self> {
         if !schema.has_rules() {
             return None;
         }
@@ -87,13 +87,13 @@ impl Validator {
         Self::of(schema, schema, is_resource, declared.as_ref())
     }
 
-    /// Rules may be written in `allOf` of a node, for what the node itself declares.
-    fn of(rules_of: &Schema, node: &Schema, is_root: bool, declared: Option<&DeclaredType>) -> Option<Self> {
+    /// Adds the rules in `allOf` of a node, which apply to the fields that the node itself declares.
+    fn of(rules_of: &RuleSchema, node: &RuleSchema, is_root: bool, declared: Option<&DeclaredType>) -> Option<Self> {
         let element = match declared.map(|declared| &declared.shape) {
-            Some(Shape::List(element) | Shape::Map(element)) => Some(&**element),
+            Some(DeclaredShape::List(element) | DeclaredShape::Map(element)) => Some(&**element),
             _ => None,
         };
-        let below = |rules_of: &Option<Box<Schema>>, node: &Option<Box<Schema>>| {
+        let below = |rules_of: &Option<Box<RuleSchema>>, node: &Option<Box<RuleSchema>>| {
             let (rules_of, node) = (rules_of.as_deref()?, node.as_deref()?);
             Self::of(rules_of, node, node.embedded, element).map(Box::new)
         };
@@ -118,10 +118,15 @@ impl Validator {
         (!validator.is_empty()).then_some(validator)
     }
 
-    fn of_property(name: &str, rules_of: &Schema, property: &Schema, declared: Option<&DeclaredType>) -> Option<Self> {
+    fn of_property(
+        name: &str,
+        rules_of: &RuleSchema,
+        property: &RuleSchema,
+        declared: Option<&DeclaredType>,
+    ) -> Option<Self> {
         let own;
         let declared = match (escape(name), &declared?.shape) {
-            (Some(escaped), Shape::Object(fields)) => fields.get(escaped.as_str())?.as_ref(),
+            (Some(escaped), DeclaredShape::Object(fields)) => fields.get(escaped.as_str())?.as_ref(),
             (Some(_), _) => return None,
             (None, _) => {
                 own = DeclaredType::of(property, property.embedded)?;
@@ -139,27 +144,26 @@ impl Validator {
             && self.all_of.is_empty()
     }
 
-    /// Runs all rules on an object. With an old one, transition rules are run too, and what was wrong before and did not change only
-    /// warns.
+    /// Runs all rules on an object. With an old object, transition rules run too, and unchanged violations only warn.
     #[must_use]
-    pub fn validate(&self, new: &Json, old: Option<&Json>) -> Verdict {
-        let current = old.zip(self.correlation.as_deref()).map(|(old, schema)| Pair { new, old, schema });
+    pub fn validate(&self, new: &Json, old: Option<&Json>) -> RuleVerdict {
+        let current = old.zip(self.correlation.as_deref()).map(|(old, schema)| CorrelatedPair { new, old, schema });
         self.validate_within(BUDGET, new, old, Ratchet { current, parent: None })
     }
 
-    /// The same without any forgiveness: for objects as they would be new.
+    /// Runs all rules without ratcheting, as for a new object.
     #[must_use]
-    pub fn validate_strictly(&self, new: &Json, old: Option<&Json>) -> Verdict {
+    pub fn validate_strictly(&self, new: &Json, old: Option<&Json>) -> RuleVerdict {
         self.validate_within(BUDGET, new, old, Ratchet::default())
     }
 
-    /// What is wrong with a default: as a value that stays as it is, and where it is good as such, as one that comes. Both may
-    /// take what is left of a budget; the dearer one is paid. Where that was not enough, less than nothing is left.
+    /// Validates a default, as an unchanged value and, if that is valid, as a new one. Both may use the rest of the
+    /// budget; the more expensive one is charged. The budget is negative afterwards if it did not suffice.
     #[must_use]
     pub fn validate_default(&self, default: &Json, budget: &mut i64) -> Vec<RuleError> {
         let mut left = *budget;
         for old in [Some(default), None] {
-            let mut run = Run { verdict: Verdict::default(), budget: *budget };
+            let mut run = ValidationRun { verdict: RuleVerdict::default(), budget: *budget };
             self.run(&mut run, "", default, old, Ratchet::default());
             left = left.min(run.budget);
             if !run.verdict.errors.is_empty() {
@@ -177,14 +181,21 @@ impl Validator {
         new: &'a Json,
         old: Option<&'a Json>,
         ratchet: Ratchet<'a>,
-    ) -> Verdict {
-        let mut run = Run { verdict: Verdict::default(), budget };
+    ) -> RuleVerdict {
+        let mut run = ValidationRun { verdict: RuleVerdict::default(), budget };
         self.run(&mut run, "", new, old, ratchet);
         run.verdict.cost = budget - run.budget.max(0);
         run.verdict
     }
 
-    fn run<'a>(&'a self, run: &mut Run, path: &str, new: &'a Json, old: Option<&'a Json>, ratchet: Ratchet<'a>) {
+    fn run<'a>(
+        &'a self,
+        run: &mut ValidationRun,
+        path: &str,
+        new: &'a Json,
+        old: Option<&'a Json>,
+        ratchet: Ratchet<'a>,
+    ) {
         if new.is_null() || run.budget < 0 {
             return;
         }
@@ -214,7 +225,7 @@ impl Validator {
 
     fn run_items<'a>(
         &'a self,
-        run: &mut Run,
+        run: &mut ValidationRun,
         path: &str,
         items: &'a [Json],
         old: Option<&'a Json>,

@@ -1,27 +1,27 @@
-//! The type that a schema declares, with the sizes that costs are estimated by.
+//! Types that schemas declare, with the sizes that cost estimates use.
 
-use super::{MAX_REQUEST_BYTES, Schema, escape};
+use super::{MAX_REQUEST_BYTES, RuleSchema, escape};
 use crate::check::ObjectTypes;
-use crate::types::Type;
+use crate::types::CelType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A declared type. Values of it can be no larger than this says.
+/// Declared type with the maximum size of its values.
 #[derive(Clone, Debug)]
 pub struct DeclaredType {
-    /// What it is made of.
-    pub(crate) shape: Shape,
+    /// Structure of the type.
+    pub(crate) shape: DeclaredShape,
     /// Most elements, characters or bytes.
     pub(crate) max_elements: i64,
     /// Fewest bytes in JSON.
     pub(crate) min_bytes: i64,
 }
 
-/// What a declared type is made of.
+/// Structure of a declared type.
 #[derive(Clone, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum DeclaredShape {
     /// One value.
-    Scalar(Type),
+    Scalar(CelType),
     /// A list of one type.
     List(Arc<DeclaredType>),
     /// A map of texts to one type.
@@ -31,41 +31,41 @@ pub(crate) enum Shape {
 }
 
 impl DeclaredType {
-    fn scalar(one: Type, max_elements: i64, min_bytes: i64) -> Self {
-        Self { shape: Shape::Scalar(one), max_elements, min_bytes }
+    fn scalar(one: CelType, max_elements: i64, min_bytes: i64) -> Self {
+        Self { shape: DeclaredShape::Scalar(one), max_elements, min_bytes }
     }
 
-    /// The type of a schema; `None` where no expression can see it.
+    /// Returns the type of a schema; `None` if expressions cannot see it.
     #[must_use]
-    pub fn of(schema: &Schema, is_root: bool) -> Option<Self> {
+    pub fn of(schema: &RuleSchema, is_root: bool) -> Option<Self> {
         if schema.int_or_string {
             let most = schema.max_length.map_or(MAX_REQUEST_BYTES - 2, four_bytes_each);
-            return Some(Self::scalar(Type::Dyn, most, 1));
+            return Some(Self::scalar(CelType::Dyn, most, 1));
         }
         match schema.kind.as_str() {
             "array" => Self::list(schema.items.as_deref()?, schema.max_items),
             "object" if is_root => Self::object(&schema.with_meta()),
             "object" => Self::object(schema),
             "string" => Some(Self::text(schema)),
-            "boolean" => Some(Self::scalar(Type::Bool, 0, 4)),
-            "number" => Some(Self::scalar(Type::Double, 0, 1)),
-            "integer" => Some(Self::scalar(Type::Int, 0, 1)),
+            "boolean" => Some(Self::scalar(CelType::Bool, 0, 4)),
+            "number" => Some(Self::scalar(CelType::Double, 0, 1)),
+            "integer" => Some(Self::scalar(CelType::Int, 0, 1)),
             _ => None,
         }
     }
 
-    fn list(items: &Schema, max_items: Option<i64>) -> Option<Self> {
+    fn list(items: &RuleSchema, max_items: Option<i64>) -> Option<Self> {
         let element = Self::of(items, items.embedded)?;
         let most = max_items.map_or((MAX_REQUEST_BYTES - 2) / (element.min_bytes + 1), |most| most.max(0));
-        Some(Self { shape: Shape::List(Arc::new(element)), max_elements: most, min_bytes: 2 })
+        Some(Self { shape: DeclaredShape::List(Arc::new(element)), max_elements: most, min_bytes: 2 })
     }
 
-    fn object(schema: &Schema) -> Option<Self> {
+    fn object(schema: &RuleSchema) -> Option<Self> {
         if let Some(values) = schema.values.as_deref() {
             let value = Self::of(values, values.embedded)?;
             let most =
                 schema.max_properties.map_or((MAX_REQUEST_BYTES - 2) / (value.min_bytes + 6), |most| most.max(0));
-            return Some(Self { shape: Shape::Map(Arc::new(value)), max_elements: most, min_bytes: 2 });
+            return Some(Self { shape: DeclaredShape::Map(Arc::new(value)), max_elements: most, min_bytes: 2 });
         }
         let mut fields = BTreeMap::new();
         let mut min_bytes = 2;
@@ -78,36 +78,41 @@ impl DeclaredType {
                 fields.insert(escaped.into(), Arc::new(declared));
             }
         }
-        Some(Self { shape: Shape::Object(fields), max_elements: 0, min_bytes })
+        Some(Self { shape: DeclaredShape::Object(fields), max_elements: 0, min_bytes })
     }
 
-    fn text(schema: &Schema) -> Self {
+    fn text(schema: &RuleSchema) -> Self {
         match schema.format.as_str() {
-            "byte" => Self::scalar(Type::Bytes, schema.max_length.map_or(MAX_REQUEST_BYTES - 2, |most| most.max(0)), 2),
-            "duration" => Self::scalar(Type::Duration, 32, 3),
-            "date" => Self::scalar(Type::Timestamp, 12, 12),
-            "date-time" => Self::scalar(Type::Timestamp, 32, 21),
+            "byte" => {
+                Self::scalar(CelType::Bytes, schema.max_length.map_or(MAX_REQUEST_BYTES - 2, |most| most.max(0)), 2)
+            }
+            "duration" => Self::scalar(CelType::Duration, 32, 3),
+            "date" => Self::scalar(CelType::Timestamp, 12, 12),
+            "date-time" => Self::scalar(CelType::Timestamp, 32, 21),
             _ => {
                 let most =
                     schema.max_length.map(four_bytes_each).or(schema.longest_enum).unwrap_or(MAX_REQUEST_BYTES - 2);
-                Self::scalar(Type::String, most, 2)
+                Self::scalar(CelType::String, most, 2)
             }
         }
     }
 
-    /// The CEL type, where `name` is the name of the object type that this is or holds; the objects are put into `objects`.
-    pub(crate) fn declare(&self, name: &str, objects: &mut ObjectTypes) -> Type {
+    /// Returns the CEL type and adds its object types to `objects`. `name` is the name of the object type that this is
+    /// or contains.
+    pub(crate) fn declare(&self, name: &str, objects: &mut ObjectTypes) -> CelType {
         match &self.shape {
-            Shape::Scalar(one) => one.clone(),
-            Shape::List(element) => Type::list(element.declare(&format!("{name}.@idx"), objects)),
-            Shape::Map(value) => Type::map(Type::String, value.declare(&format!("{name}.@elem"), objects)),
-            Shape::Object(fields) => {
+            DeclaredShape::Scalar(one) => one.clone(),
+            DeclaredShape::List(element) => CelType::list(element.declare(&format!("{name}.@idx"), objects)),
+            DeclaredShape::Map(value) => {
+                CelType::map(CelType::String, value.declare(&format!("{name}.@elem"), objects))
+            }
+            DeclaredShape::Object(fields) => {
                 let fields = fields
                     .iter()
                     .map(|(field, declared)| (field.clone(), declared.declare(&format!("{name}.{field}"), objects)));
                 let fields = fields.collect();
                 objects.insert(name.into(), fields);
-                Type::Struct(name.into())
+                CelType::Struct(name.into())
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::syntax::is_reserved;
 const SEQUENCES: [(&str, &str); 4] =
     [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")];
 
-/// The name an expression has for a property, where there can be one.
+/// Returns the name of a property in expressions; `None` if it has none.
 #[must_use]
 pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
@@ -30,13 +30,13 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
-/// The property that an expression's name is for.
+/// Returns the property that a name in an expression refers to.
 #[must_use]
 pub fn unescape(name: &str) -> Option<String> {
     let mut plain = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(start) = rest.find("__") {
-        // Two underscores, something without any, and two more.
+        // Two underscores, a part without underscores, and two underscores.
         let inner = &rest[start + 2..];
         let length = inner.find('_').unwrap_or(inner.len());
         if length == 0 || !inner[length..].starts_with("__") {

@@ -1,11 +1,11 @@
-//! The formats that values are read by, as Kubernetes' format registry reads them.
+//! Parsers for the formats of values, as in Kubernetes' format registry.
 
 use crate::time;
 use jiff::Timestamp;
 use portolan_types::duration;
 
 const SECOND: i64 = 1_000_000_000;
-/// Units by their short names; of the last name of each, what begins with it counts too.
+/// Units by their short names. Any text that starts with the last name of a unit counts as that unit too.
 const UNITS: [(&[&str], i64); 8] = [
     (&["ns", "nano"], 1),
     (&["us", "µs", "micro"], 1_000),
@@ -17,7 +17,7 @@ const UNITS: [(&[&str], i64); 8] = [
     (&["w", "wk", "week"], 604_800 * SECOND),
 ];
 
-/// Reads a duration: as Go does, or as numbers with units up to weeks. In nanoseconds.
+/// Parses a duration as Go does, or as numbers with units up to weeks. Returns nanoseconds.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<i64> {
     if let Ok(nanos) = duration::parse(text) {
@@ -47,7 +47,7 @@ fn is_unit(names: &[&str], unit: &str) -> bool {
     !unit.is_empty() && (names.contains(&unit) || names.last().is_some_and(|last| unit.starts_with(last)))
 }
 
-/// Reads a time in RFC 3339, or without a zone.
+/// Parses a time in RFC 3339, or one without a zone.
 pub(crate) fn parse_date_time(text: &str) -> Option<Timestamp> {
     if text.is_empty() {
         return Timestamp::from_second(0).ok();

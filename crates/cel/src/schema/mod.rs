@@ -5,8 +5,8 @@ mod escape;
 mod formats;
 mod read;
 
+pub(crate) use declare::DeclaredShape;
 pub use declare::DeclaredType;
-pub(crate) use declare::Shape;
 pub use escape::{escape, unescape};
 pub(crate) use formats::parse_date_time;
 pub use formats::parse_duration;
@@ -16,26 +16,26 @@ use std::collections::BTreeMap;
 /// Largest request, by which unbounded sizes are estimated.
 pub(crate) const MAX_REQUEST_BYTES: i64 = 3 * 1024 * 1024;
 
-/// A node of a structural schema, as far as rules, types and values need it.
+/// Node of a structural schema, with the fields that rules, types and values need.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Schema {
-    /// `type`; empty where there is none.
+pub struct RuleSchema {
+    /// `type`; empty if the schema has none.
     pub kind: String,
-    /// `format`; empty where there is none.
+    /// `format`; empty if the schema has none.
     pub format: String,
     /// `nullable`
     pub nullable: bool,
-    /// Whether there are any `properties`; `kind` and the like of a resource count where they were added.
+    /// True with any `properties`. Fields that were added to a resource, such as `kind`, count.
     pub has_properties: bool,
     /// `properties`
-    pub properties: BTreeMap<String, Schema>,
-    /// `additionalProperties`, where that is a schema.
-    pub values: Option<Box<Schema>>,
+    pub properties: BTreeMap<String, RuleSchema>,
+    /// `additionalProperties`, if it is a schema.
+    pub values: Option<Box<RuleSchema>>,
     /// `items`
-    pub items: Option<Box<Schema>>,
+    pub items: Option<Box<RuleSchema>>,
     /// `required`
     pub required: Vec<String>,
-    /// Whether there is a default, which is as good as a value for what is required.
+    /// True with a default, which satisfies `required`.
     pub has_default: bool,
     /// The longest text of `enum`, in bytes; `None` without `enum`.
     pub longest_enum: Option<i64>,
@@ -52,47 +52,47 @@ pub struct Schema {
     /// `x-kubernetes-embedded-resource`
     pub embedded: bool,
     /// `x-kubernetes-list-type` with its keys
-    pub list_type: ListType,
+    pub list_type: SchemaListType,
     /// `x-kubernetes-map-type: atomic`
     pub atomic_map: bool,
     /// `x-kubernetes-validations`
-    pub rules: Vec<Rule>,
-    /// `allOf`, of which only rules matter.
-    pub all_of: Vec<Schema>,
+    pub rules: Vec<ValidationRule>,
+    /// `allOf`. Only its rules matter.
+    pub all_of: Vec<RuleSchema>,
 }
 
 /// `x-kubernetes-list-type`
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum ListType {
+pub enum SchemaListType {
     /// By index.
     #[default]
     Atomic,
-    /// Of scalars that are each there once.
+    /// Set of scalars.
     Set,
-    /// Of objects that are told apart by these keys.
+    /// List of objects that these keys identify.
     Map(Vec<String>),
 }
 
 /// One of `x-kubernetes-validations`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct ValidationRule {
     /// The expression.
     pub rule: String,
-    /// What is said where it does not hold; empty for the rule itself.
+    /// Message for a violation; empty for the rule itself.
     pub message: String,
-    /// An expression of what is said.
+    /// Expression of the message.
     pub message_expression: String,
     /// The reason of the error.
-    pub reason: Option<Reason>,
-    /// The field that is told, relative to where the rule is.
+    pub reason: Option<RuleReason>,
+    /// Field in the error, relative to the rule's schema.
     pub field_path: String,
-    /// Whether `oldSelf` is an optional, and the rule also runs where there is none.
+    /// True if `oldSelf` is an optional, and the rule also runs without an old value.
     pub optional_old_self: Option<bool>,
 }
 
-/// Why a value is wrong.
+/// Reason of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum RuleReason {
     /// `FieldValueInvalid`
     Invalid,
     /// `FieldValueForbidden`
@@ -103,8 +103,8 @@ pub enum Reason {
     Duplicate,
 }
 
-impl Schema {
-    /// The schema of a property that values may have; `kind`, `apiVersion` and `metadata` of embedded resources are always there.
+impl RuleSchema {
+    /// Returns the schema of a property. `kind`, `apiVersion` and `metadata` of embedded resources always exist.
     pub(crate) fn property(&self, name: &str) -> Option<&Self> {
         let declared = self.properties.get(name);
         if !self.embedded || self.declares_meta() {
@@ -117,7 +117,7 @@ impl Schema {
         }
     }
 
-    /// Whether this declares all of what the root of a resource always has.
+    /// Returns true if this declares all fields that the root of a resource always has.
     pub(crate) fn declares_meta(&self) -> bool {
         let is = |schema: Option<&Self>, kind: &str| schema.is_some_and(|schema| schema.kind == kind);
         let metadata = self.properties.get("metadata");
@@ -129,7 +129,7 @@ impl Schema {
             })
     }
 
-    /// This as the root of a resource: with `kind`, `apiVersion`, and the names in `metadata`.
+    /// Returns this schema as the root of a resource: with `kind`, `apiVersion`, and the names in `metadata`.
     #[must_use]
     pub fn with_meta(&self) -> Self {
         let mut schema = self.clone();
@@ -142,7 +142,7 @@ impl Schema {
         schema
     }
 
-    /// Whether any rule is here or below.
+    /// Returns true if this schema or a nested one has a rule.
     #[must_use]
     pub fn has_rules(&self) -> bool {
         !self.rules.is_empty()
@@ -152,16 +152,16 @@ impl Schema {
     }
 }
 
-struct Meta {
-    text: Schema,
-    metadata: Schema,
+struct SchemaMetadata {
+    text: RuleSchema,
+    metadata: RuleSchema,
 }
 
-static META: std::sync::LazyLock<Meta> = std::sync::LazyLock::new(|| {
-    let text = Schema { kind: "string".to_owned(), ..Schema::default() };
+static META: std::sync::LazyLock<SchemaMetadata> = std::sync::LazyLock::new(|| {
+    let text = RuleSchema { kind: "string".to_owned(), ..RuleSchema::default() };
     let properties = ["name", "generateName"].map(|name| (name.to_owned(), text.clone())).into();
-    let metadata = Schema { kind: "object".to_owned(), has_properties: true, properties, ..Schema::default() };
-    Meta { text, metadata }
+    let metadata = RuleSchema { kind: "object".to_owned(), has_properties: true, properties, ..RuleSchema::default() };
+    SchemaMetadata { text, metadata }
 });
 
 #[cfg(test)]

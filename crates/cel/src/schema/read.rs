@@ -1,9 +1,9 @@
-//! Reading a schema from JSON. What is not of the expected form is left out: the schema's own validation tells of it.
+//! Reading a schema from JSON. Fields of an unexpected form are skipped: the schema's own validation reports them.
 
-use super::{ListType, Reason, Rule, Schema};
+use super::{RuleReason, RuleSchema, SchemaListType, ValidationRule};
 use serde_json::Value as Json;
 
-impl Schema {
+impl RuleSchema {
     /// Reads `openAPIV3Schema`, or any node of it.
     #[must_use]
     pub fn from_json(json: &Json) -> Self {
@@ -63,24 +63,24 @@ fn longest_enum(json: &Json) -> Option<i64> {
     (!values.is_empty()).then(|| i64::try_from(longest).unwrap_or(i64::MAX))
 }
 
-fn list_type(json: &Json) -> ListType {
+fn list_type(json: &Json) -> SchemaListType {
     match text(json, "x-kubernetes-list-type").as_str() {
-        "set" => ListType::Set,
-        "map" => ListType::Map(texts(json, "x-kubernetes-list-map-keys")),
-        _ => ListType::Atomic,
+        "set" => SchemaListType::Set,
+        "map" => SchemaListType::Map(texts(json, "x-kubernetes-list-map-keys")),
+        _ => SchemaListType::Atomic,
     }
 }
 
-fn rule(json: &Json) -> Rule {
-    Rule {
+fn rule(json: &Json) -> ValidationRule {
+    ValidationRule {
         rule: text(json, "rule"),
         message: text(json, "message"),
         message_expression: text(json, "messageExpression"),
         reason: match text(json, "reason").as_str() {
-            "FieldValueForbidden" => Some(Reason::Forbidden),
-            "FieldValueRequired" => Some(Reason::Required),
-            "FieldValueDuplicate" => Some(Reason::Duplicate),
-            "FieldValueInvalid" => Some(Reason::Invalid),
+            "FieldValueForbidden" => Some(RuleReason::Forbidden),
+            "FieldValueRequired" => Some(RuleReason::Required),
+            "FieldValueDuplicate" => Some(RuleReason::Duplicate),
+            "FieldValueInvalid" => Some(RuleReason::Invalid),
             _ => None,
         },
         field_path: text(json, "fieldPath"),

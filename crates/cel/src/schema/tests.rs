@@ -1,6 +1,6 @@
 use super::*;
 use crate::check::ObjectTypes;
-use crate::types::Type;
+use crate::types::CelType;
 use serde_json::json;
 
 #[test]
@@ -27,7 +27,7 @@ fn names_are_escaped_and_found_again() {
 
 #[test]
 fn a_schema_declares_what_expressions_can_see() {
-    let schema = Schema::from_json(&json!({"type": "object", "properties": {
+    let schema = RuleSchema::from_json(&json!({"type": "object", "properties": {
         "replicas": {"type": "integer"},
         "port": {"x-kubernetes-int-or-string": true},
         "free": {"x-kubernetes-preserve-unknown-fields": true},
@@ -37,7 +37,7 @@ fn a_schema_declares_what_expressions_can_see() {
     }}));
     let declared = DeclaredType::of(&schema, true).expect("a type");
     let mut objects = ObjectTypes::new();
-    assert_eq!(declared.declare("root", &mut objects), Type::Struct("root".into()));
+    assert_eq!(declared.declare("root", &mut objects), CelType::Struct("root".into()));
     let seen: Vec<String> = objects["root"].iter().map(|(name, one)| format!("{name}: {one}")).collect();
     assert_eq!(
         seen,
@@ -54,7 +54,7 @@ fn a_schema_declares_what_expressions_can_see() {
 }
 
 #[test]
-fn sizes_are_bounded_by_the_request_where_the_schema_says_nothing() {
+fn sizes_without_schema_bounds_are_bounded_by_the_request() {
     for (case, schema, expected) in [
         ("a text", json!({"type": "string"}), 3_145_726),
         ("a text with a maximum", json!({"type": "string", "maxLength": 10}), 40),
@@ -65,7 +65,7 @@ fn sizes_are_bounded_by_the_request_where_the_schema_says_nothing() {
         ("bytes", json!({"type": "string", "format": "byte", "maxLength": 9}), 9),
         ("a duration", json!({"type": "string", "format": "duration"}), 32),
     ] {
-        let declared = DeclaredType::of(&Schema::from_json(&schema), false).expect("a type");
+        let declared = DeclaredType::of(&RuleSchema::from_json(&schema), false).expect("a type");
         assert_eq!(declared.max_elements, expected, "{case}");
     }
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-/// Names a node; its place in the source is kept beside the tree.
+/// Id of a node; its position in the source is kept beside the tree.
 pub(crate) type Id = usize;
 
 /// A node of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub(crate) id: Id,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprKind,
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// Stands where the source could not be read; a problem was noted for it.
+pub(crate) enum ExprKind {
+    /// Placeholder for source that does not parse; a problem was reported for it.
     Missing,
     Literal(Literal),
     Ident(Arc<str>),
@@ -24,12 +24,12 @@ pub(crate) enum Kind {
         field: Arc<str>,
         test_only: bool,
     },
-    Call(Call),
+    Call(CallExpr),
     List(Vec<ListElement>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
     Struct {
         name: Arc<str>,
-        fields: Vec<Field>,
+        fields: Vec<StructField>,
     },
     Comprehension(Box<Comprehension>),
 }
@@ -48,7 +48,7 @@ pub(crate) enum Literal {
 
 /// `function(args)`, or `target.function(args)`.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct CallExpr {
     pub(crate) function: Arc<str>,
     pub(crate) target: Option<Box<Expr>>,
     pub(crate) args: Vec<Expr>,
@@ -63,7 +63,7 @@ pub(crate) struct ListElement {
 
 /// One entry of `{k: v, ?k: v}`.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
@@ -71,14 +71,14 @@ pub(crate) struct Entry {
 
 /// One field of `Type{field: v}`.
 #[derive(Clone, Debug)]
-pub(crate) struct Field {
+pub(crate) struct StructField {
     pub(crate) id: Id,
     pub(crate) name: Arc<str>,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
 }
 
-/// A fold over a list or a map, which is what macros become.
+/// Fold over a list or a map, the expansion of macros.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Expr,
@@ -92,56 +92,58 @@ pub(crate) struct Comprehension {
 }
 
 impl Comprehension {
-    /// Whether this only gives a value a name: nothing is ever iterated.
+    /// Returns true if this only names a value and iterates over nothing.
     pub(crate) fn is_bind(&self) -> bool {
-        matches!(&self.range.kind, Kind::List(elements) if elements.is_empty())
-            && matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)))
+        matches!(&self.range.kind, ExprKind::List(elements) if elements.is_empty())
+            && matches!(self.condition.kind, ExprKind::Literal(Literal::Bool(false)))
     }
 }
 
 impl Expr {
-    /// `a.b.c` as a name, where the node is made of nothing else.
+    /// Returns `a.b.c` as a name, if the node consists of names only.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ident(name) => Some(name.to_string()),
-            Kind::Select { operand, field, test_only: false } => Some(format!("{}.{field}", operand.qualified_name()?)),
-            Kind::Missing
-            | Kind::Literal(_)
-            | Kind::Select { .. }
-            | Kind::Call(_)
-            | Kind::List(_)
-            | Kind::Map(_)
-            | Kind::Struct { .. }
-            | Kind::Comprehension(_) => None,
+            ExprKind::Ident(name) => Some(name.to_string()),
+            ExprKind::Select { operand, field, test_only: false } => {
+                Some(format!("{}.{field}", operand.qualified_name()?))
+            }
+            ExprKind::Missing
+            | ExprKind::Literal(_)
+            | ExprKind::Select { .. }
+            | ExprKind::Call(_)
+            | ExprKind::List(_)
+            | ExprKind::Map(_)
+            | ExprKind::Struct { .. }
+            | ExprKind::Comprehension(_) => None,
         }
     }
 
-    /// Whether the tree has more levels.
+    /// Returns true if the tree is deeper than `levels`.
     pub(crate) fn is_deeper_than(&self, levels: usize) -> bool {
         levels == 0 || self.children().into_iter().any(|child| child.is_deeper_than(levels - 1))
     }
 
-    /// Shows `visit` this node and all below it, in the order of the source.
+    /// Calls `visit` with this node and all its descendants, in the order of the source.
     pub(crate) fn walk<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         visit(self);
         self.children().into_iter().for_each(|child| child.walk(visit));
     }
 
-    /// The nodes right below this one.
+    /// Returns the child nodes.
     pub(crate) fn children(&self) -> Vec<&Expr> {
         match &self.kind {
-            Kind::Missing | Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
-            Kind::Select { operand, .. } => vec![operand],
-            Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
-            Kind::List(elements) => elements.iter().map(|element| &element.value).collect(),
-            Kind::Map(entries) => entries.iter().flat_map(|entry| [&entry.key, &entry.value]).collect(),
-            Kind::Struct { fields, .. } => fields.iter().map(|field| &field.value).collect(),
-            Kind::Comprehension(fold) => vec![&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result],
+            ExprKind::Missing | ExprKind::Literal(_) | ExprKind::Ident(_) => Vec::new(),
+            ExprKind::Select { operand, .. } => vec![operand],
+            ExprKind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+            ExprKind::List(elements) => elements.iter().map(|element| &element.value).collect(),
+            ExprKind::Map(entries) => entries.iter().flat_map(|entry| [&entry.key, &entry.value]).collect(),
+            ExprKind::Struct { fields, .. } => fields.iter().map(|field| &field.value).collect(),
+            ExprKind::Comprehension(fold) => vec![&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result],
         }
     }
 }
 
-/// The names under which operators are called, as in cel-go.
+/// Names of operators as functions, as in cel-go.
 pub(crate) mod operator {
     pub(crate) const CONDITIONAL: &str = "_?_:_";
     pub(crate) const AND: &str = "_&&_";
@@ -156,6 +158,6 @@ pub(crate) mod operator {
     pub(crate) const OPT_INDEX: &str = "_[?_]";
     pub(crate) const OPT_SELECT: &str = "_?._";
     pub(crate) const NOT_STRICTLY_FALSE: &str = "@not_strictly_false";
-    /// The name of the value a macro folds into.
+    /// Name of a macro's accumulator.
     pub(crate) const ACCUMULATOR: &str = "@result";
 }

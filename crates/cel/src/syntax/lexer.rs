@@ -1,37 +1,37 @@
-//! Text to tokens, by the lexer rules of CEL's grammar.
+//! Lexer, by the rules of CEL's grammar.
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum LexerToken {
     Int,
     Uint,
     Float,
     String,
     Bytes,
     Ident,
-    /// A field in backticks.
+    /// Field name in backticks.
     Escaped,
     /// An operator, a bracket, or one of the words `in`, `true`, `false`, `null`.
     Fixed(&'static str),
     End,
 }
 
-/// A token and where it is, in code points.
+/// Token with its position in code points.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lexeme {
-    pub(super) token: Token,
+    pub(super) token: LexerToken,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// Longest first, so that the first that fits is the right one.
+/// Longest first, so that the first match is the right one.
 const FIXED: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*",
     "/", "%",
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// Splits the text; what is no token is passed over and told to `unknown` with its place.
+/// Splits the text into tokens. Other characters are skipped and passed to `unknown` with their position.
 pub(super) fn tokens(text: &[char], mut unknown: impl FnMut(usize, String)) -> Vec<Lexeme> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -48,11 +48,11 @@ pub(super) fn tokens(text: &[char], mut unknown: impl FnMut(usize, String)) -> V
             at += length;
         }
     }
-    found.push(Lexeme { token: Token::End, start: text.len(), end: text.len() });
+    found.push(Lexeme { token: LexerToken::End, start: text.len(), end: text.len() });
     found
 }
 
-/// A string that does not end is passed over with all that its rule had read.
+/// Skips a string without an end, as far as its rule read.
 fn unrecognized(rest: &[char]) -> usize {
     match rest[0] {
         quote @ ('"' | '\'') => {
@@ -64,7 +64,7 @@ fn unrecognized(rest: &[char]) -> usize {
     }
 }
 
-/// White space and comments.
+/// Skips white space and comments.
 fn blank(rest: &[char]) -> Option<usize> {
     let space = rest.iter().take_while(|character| matches!(character, '\t' | ' ' | '\r' | '\n' | '\u{c}')).count();
     if space > 0 {
@@ -73,7 +73,7 @@ fn blank(rest: &[char]) -> Option<usize> {
     rest.starts_with(&['/', '/']).then(|| rest.iter().take_while(|character| **character != '\n').count())
 }
 
-fn token(rest: &[char]) -> Option<(Token, usize)> {
+fn token(rest: &[char]) -> Option<(LexerToken, usize)> {
     if let Some(length) = bytes_or_string(rest) {
         return Some(length);
     }
@@ -85,13 +85,14 @@ fn token(rest: &[char]) -> Option<(Token, usize)> {
         let length =
             rest.iter().take_while(|character| character.is_ascii_alphanumeric() || **character == '_').count();
         let word: String = rest[..length].iter().collect();
-        let token = WORDS.iter().find(|fixed| **fixed == word).map_or(Token::Ident, |fixed| Token::Fixed(fixed));
+        let token =
+            WORDS.iter().find(|fixed| **fixed == word).map_or(LexerToken::Ident, |fixed| LexerToken::Fixed(fixed));
         return Some((token, length));
     }
     if first == '`' {
-        return escaped(rest).map(|length| (Token::Escaped, length));
+        return escaped(rest).map(|length| (LexerToken::Escaped, length));
     }
-    FIXED.iter().find(|fixed| starts_with(rest, fixed)).map(|fixed| (Token::Fixed(fixed), fixed.len()))
+    FIXED.iter().find(|fixed| starts_with(rest, fixed)).map(|fixed| (LexerToken::Fixed(fixed), fixed.len()))
 }
 
 fn starts_with(rest: &[char], text: &str) -> bool {
@@ -110,7 +111,7 @@ fn digits(rest: &[char]) -> usize {
     rest.iter().take_while(|character| character.is_ascii_digit()).count()
 }
 
-fn number(rest: &[char]) -> (Token, usize) {
+fn number(rest: &[char]) -> (LexerToken, usize) {
     if rest.starts_with(&['0', 'x']) {
         let hex = rest[2..].iter().take_while(|character| character.is_ascii_hexdigit()).count();
         if hex > 0 {
@@ -128,7 +129,7 @@ fn number(rest: &[char]) -> (Token, usize) {
         float = true;
         length += exponent;
     }
-    if float { (Token::Float, length) } else { suffixed(rest, length) }
+    if float { (LexerToken::Float, length) } else { suffixed(rest, length) }
 }
 
 fn exponent(rest: &[char]) -> Option<usize> {
@@ -140,16 +141,16 @@ fn exponent(rest: &[char]) -> Option<usize> {
     (count > 0).then_some(1 + sign + count)
 }
 
-fn suffixed(rest: &[char], length: usize) -> (Token, usize) {
-    if matches!(rest.get(length), Some('u' | 'U')) { (Token::Uint, length + 1) } else { (Token::Int, length) }
+fn suffixed(rest: &[char], length: usize) -> (LexerToken, usize) {
+    if matches!(rest.get(length), Some('u' | 'U')) { (LexerToken::Uint, length + 1) } else { (LexerToken::Int, length) }
 }
 
-fn bytes_or_string(rest: &[char]) -> Option<(Token, usize)> {
+fn bytes_or_string(rest: &[char]) -> Option<(LexerToken, usize)> {
     if let Some(length) = string(rest) {
-        return Some((Token::String, length));
+        return Some((LexerToken::String, length));
     }
     if matches!(rest[0], 'b' | 'B') {
-        return string(&rest[1..]).map(|length| (Token::Bytes, length + 1));
+        return string(&rest[1..]).map(|length| (LexerToken::Bytes, length + 1));
     }
     None
 }
@@ -166,7 +167,7 @@ fn string(rest: &[char]) -> Option<usize> {
     single(&body[1..], quote, raw == 1).map(|end| raw + 1 + end)
 }
 
-/// The end of a text in three quotes, past them.
+/// Returns the position after a string in three quotes.
 fn triple(rest: &[char], quote: char, raw: bool) -> Option<usize> {
     let mut at = 0;
     while at < rest.len() {
@@ -178,7 +179,7 @@ fn triple(rest: &[char], quote: char, raw: bool) -> Option<usize> {
     None
 }
 
-/// The end of a text in one quote, past it.
+/// Returns the position after a string in one quote.
 fn single(rest: &[char], quote: char, raw: bool) -> Option<usize> {
     let mut at = 0;
     while at < rest.len() {
@@ -192,7 +193,7 @@ fn single(rest: &[char], quote: char, raw: bool) -> Option<usize> {
     None
 }
 
-/// The length of an escape sequence.
+/// Returns the length of an escape sequence.
 fn escape(rest: &[char]) -> Option<usize> {
     let hex = |count: usize| rest.get(2..2 + count)?.iter().all(char::is_ascii_hexdigit).then_some(2 + count);
     match rest.get(1)? {

@@ -1,8 +1,8 @@
-//! The values of literals.
+//! Values of literals.
 
 use super::Literal;
 
-/// The value of a text literal, quotes and prefix included.
+/// Returns the value of a string literal, quotes and prefix included.
 pub(super) fn string(text: &str) -> Result<Literal, String> {
     let bytes = unescape(text, false)?;
     String::from_utf8(bytes)
@@ -10,12 +10,12 @@ pub(super) fn string(text: &str) -> Result<Literal, String> {
         .map_err(|_| "unable to unescape string".to_owned())
 }
 
-/// The value of a literal of bytes, without its `b`.
+/// Returns the value of a bytes literal, without its `b`.
 pub(super) fn bytes(text: &str) -> Result<Literal, String> {
     unescape(text, true).map(|value| Literal::Bytes(value.into()))
 }
 
-/// The value of `12` or `0x1f`, which `negative` turns round.
+/// Returns the value of `12` or `0x1f`; with `negative`, its negation.
 pub(super) fn int(text: &str, negative: bool) -> Result<Literal, String> {
     let sign = if negative { "-" } else { "" };
     let value = match text.strip_prefix("0x") {
@@ -25,7 +25,7 @@ pub(super) fn int(text: &str, negative: bool) -> Result<Literal, String> {
     value.map(Literal::Int).map_err(|_| "invalid int literal".to_owned())
 }
 
-/// The value of `12u` or `0x1fu`.
+/// Returns the value of `12u` or `0x1fu`.
 pub(super) fn uint(text: &str) -> Result<Literal, String> {
     let digits = &text[..text.len() - 1];
     let value = match digits.strip_prefix("0x") {
@@ -35,7 +35,7 @@ pub(super) fn uint(text: &str) -> Result<Literal, String> {
     value.map(Literal::Uint).map_err(|_| "invalid uint literal".to_owned())
 }
 
-/// The value of `1.5e3`.
+/// Returns the value of `1.5e3`.
 pub(super) fn double(text: &str, negative: bool) -> Result<Literal, String> {
     let value: f64 = text.parse().map_err(|_| "invalid double literal".to_owned())?;
     if value.is_infinite() {
@@ -70,7 +70,7 @@ fn push(value: &mut Vec<u8>, character: char) {
     value.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// Reads one escape sequence behind its backslash and gives what is left.
+/// Reads one escape sequence after its backslash and returns the rest.
 fn escape<'t>(rest: &'t str, as_bytes: bool, value: &mut Vec<u8>) -> Result<&'t str, String> {
     let wrong = || "unable to unescape string".to_owned();
     let code =

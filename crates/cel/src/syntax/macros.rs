@@ -1,21 +1,27 @@
-//! Which calls are macros, and the tree that each becomes.
+//! Macros, and the tree that each expands to.
 
-use super::parser::Parser;
+use super::parser::ExpressionParser;
 use super::quantifiers::{self, Build};
-use super::{Call, Comprehension, Expr, Kind, Literal, operator};
+use super::{CallExpr, Comprehension, Expr, ExprKind, Literal, operator};
 use std::sync::Arc;
 
-/// A global call, or what its macro makes of it.
-pub(super) fn global(parser: &mut Parser<'_>, offset: usize, function: &str, mut args: Vec<Expr>) -> Expr {
+/// Returns the expansion of a global call, or the call itself if it is no macro.
+pub(super) fn global(parser: &mut ExpressionParser<'_>, offset: usize, function: &str, mut args: Vec<Expr>) -> Expr {
     if function == "has" && args.len() == 1 {
         let arg = args.remove(0);
         return has(parser, offset, arg);
     }
-    parser.node(offset, Kind::Call(Call { function: function.into(), target: None, args }))
+    parser.node(offset, ExprKind::Call(CallExpr { function: function.into(), target: None, args }))
 }
 
-/// A call on a target, or what its macro makes of it.
-pub(super) fn member(parser: &mut Parser<'_>, offset: usize, function: &str, target: Expr, args: Vec<Expr>) -> Expr {
+/// Returns the expansion of a method call, or the call itself if it is no macro.
+pub(super) fn member(
+    parser: &mut ExpressionParser<'_>,
+    offset: usize,
+    function: &str,
+    target: Expr,
+    args: Vec<Expr>,
+) -> Expr {
     let mut build = Build { parser, offset };
     let expanded = match (function, args.len()) {
         ("all" | "exists" | "exists_one", 2 | 3) | ("existsOne", 3) => {
@@ -30,16 +36,20 @@ pub(super) fn member(parser: &mut Parser<'_>, offset: usize, function: &str, tar
         ("optMap" | "optFlatMap", 2) => opt_map(&mut build, function, &target, &args),
         ("sortBy", 2) => sort_by(&mut build, &target, &args),
         _ => {
-            return parser
-                .node(offset, Kind::Call(Call { function: function.into(), target: Some(Box::new(target)), args }));
+            return parser.node(
+                offset,
+                ExprKind::Call(CallExpr { function: function.into(), target: Some(Box::new(target)), args }),
+            );
         }
     };
     expanded.unwrap_or_else(|problem| parser.problem(problem.offset, problem.message))
 }
 
-fn has(parser: &mut Parser<'_>, offset: usize, arg: Expr) -> Expr {
+fn has(parser: &mut ExpressionParser<'_>, offset: usize, arg: Expr) -> Expr {
     match arg.kind {
-        Kind::Select { operand, field, .. } => parser.node(offset, Kind::Select { operand, field, test_only: true }),
+        ExprKind::Select { operand, field, .. } => {
+            parser.node(offset, ExprKind::Select { operand, field, test_only: true })
+        }
         _ => {
             let place = parser.offset(arg.id);
             parser.problem(place, "invalid argument to has() macro")
@@ -49,7 +59,7 @@ fn has(parser: &mut Parser<'_>, offset: usize, arg: Expr) -> Expr {
 
 /// `target.hasValue() ? optional.of(bind(var, target.value(), expr)) : optional.none()`
 fn opt_map(build: &mut Build<'_, '_>, function: &str, target: &Expr, args: &[Expr]) -> quantifiers::Expanded {
-    let Kind::Ident(name) = &args[0].kind else {
+    let ExprKind::Ident(name) = &args[0].kind else {
         return Err(build.wrong(&args[0], format!("{function}() variable name must be a simple identifier")));
     };
     let present = build.member_call("hasValue", target.clone(), Vec::new());
@@ -61,7 +71,7 @@ fn opt_map(build: &mut Build<'_, '_>, function: &str, target: &Expr, args: &[Exp
     Ok(build.call(operator::CONDITIONAL, vec![present, bound, none]))
 }
 
-/// A comprehension over nothing, which only names `value`.
+/// Builds a comprehension over nothing, which only names `value`.
 fn bind(build: &mut Build<'_, '_>, unused: &str, name: &Arc<str>, value: Expr, result: Expr) -> Expr {
     let fold = Comprehension {
         range: build.list(Vec::new()),
@@ -73,14 +83,14 @@ fn bind(build: &mut Build<'_, '_>, unused: &str, name: &Arc<str>, value: Expr, r
         step: build.ident(name),
         result,
     };
-    build.node(Kind::Comprehension(Box::new(fold)))
+    build.node(ExprKind::Comprehension(Box::new(fold)))
 }
 
 fn sort_by(build: &mut Build<'_, '_>, target: &Expr, args: &[Expr]) -> quantifiers::Expanded {
     let sortable = match target.kind {
-        Kind::List(_) | Kind::Ident(_) | Kind::Comprehension(_) | Kind::Call(_) => true,
-        Kind::Select { test_only, .. } => !test_only,
-        Kind::Missing | Kind::Literal(_) | Kind::Map(_) | Kind::Struct { .. } => false,
+        ExprKind::List(_) | ExprKind::Ident(_) | ExprKind::Comprehension(_) | ExprKind::Call(_) => true,
+        ExprKind::Select { test_only, .. } => !test_only,
+        ExprKind::Missing | ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct { .. } => false,
     };
     if !sortable {
         let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";

@@ -1,4 +1,4 @@
-//! Text to syntax tree: CEL's grammar with Kubernetes' macros already expanded, as cel-go parses it.
+//! Parser from text to syntax tree: CEL's grammar with Kubernetes' macros expanded, as cel-go parses it.
 
 mod ast;
 mod lexer;
@@ -8,13 +8,15 @@ mod parser;
 mod quantifiers;
 mod source;
 
-pub(crate) use ast::{Call, Comprehension, Entry, Expr, Field, Id, Kind, ListElement, Literal, operator};
+pub(crate) use ast::{
+    CallExpr, Comprehension, Expr, ExprKind, Id, ListElement, Literal, MapEntry, StructField, operator,
+};
 pub(crate) use parser::{is_reserved, parse};
-pub(crate) use source::{Problems, Source};
+pub(crate) use source::{Problems, SourceText};
 
-/// Deepest nesting of an expression, as cel-go limits it.
+/// Maximum nesting of an expression, as in cel-go.
 const MAX_DEPTH: usize = 250;
-/// Longest expression in code points, as cel-go limits it.
+/// Maximum length of an expression in code points, as in cel-go.
 const MAX_CODE_POINTS: usize = 100_000;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Tokens to the syntax tree, by recursive descent along CEL's grammar.
+//! Recursive-descent parser of CEL's grammar.
 
-use super::lexer::{Lexeme, Token, tokens};
+use super::lexer::{Lexeme, LexerToken, tokens};
 use super::source::Offsets;
 use super::{
-    Call, Entry, Expr, Field, Id, Kind, ListElement, Literal, MAX_CODE_POINTS, MAX_DEPTH, Problems, Source, literal,
-    macros, operator,
+    CallExpr, Expr, ExprKind, Id, ListElement, Literal, MAX_CODE_POINTS, MAX_DEPTH, MapEntry, Problems, SourceText,
+    StructField, literal, macros, operator,
 };
 use std::sync::Arc;
 
-/// Words that are fields, but never variables.
+/// Words that may name fields, but never variables.
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -28,39 +28,39 @@ const RESERVED: [&str; 17] = [
     "void",
     "while",
 ];
-/// Words of the grammar that are no fields by themselves.
+/// Words of the grammar that are no field names.
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Whether something is a word of the grammar, which a field may nevertheless be called.
+/// Returns true for a reserved word, which may still name a field.
 pub(crate) fn is_reserved(word: &str) -> bool {
     KEYWORDS.contains(&word) || RESERVED.contains(&word)
 }
 
-/// What ANTLR says can begin an expression.
+/// Tokens that can begin an expression, in ANTLR's words.
 const BEGINNINGS: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// Whether an expression can begin so.
-fn begins(token: Token) -> bool {
+/// Returns true for a token that can begin an expression.
+fn begins(token: LexerToken) -> bool {
     match token {
-        Token::Fixed(fixed) => matches!(fixed, "[" | "{" | "(" | "." | "-" | "!" | "true" | "false" | "null"),
-        Token::Escaped | Token::End => false,
+        LexerToken::Fixed(fixed) => matches!(fixed, "[" | "{" | "(" | "." | "-" | "!" | "true" | "false" | "null"),
+        LexerToken::Escaped | LexerToken::End => false,
         _ => true,
     }
 }
 
-/// An expression as it was read.
+/// Parsed expression.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedExpression {
     pub(crate) root: Expr,
     pub(crate) offsets: Offsets,
 }
 
-/// Reads an expression.
+/// Parses an expression.
 ///
 /// # Errors
-/// The problems of the text, in cel-go's words where the grammar's own report is not at play.
-pub(crate) fn parse(source: &Source) -> Result<Parsed, Problems> {
+/// Returns the problems of the text, in cel-go's words except where ANTLR's own reports differ.
+pub(crate) fn parse(source: &SourceText) -> Result<ParsedExpression, Problems> {
     let text = source.characters();
     let mut problems = Problems::default();
     if text.len() > MAX_CODE_POINTS {
@@ -73,18 +73,18 @@ pub(crate) fn parse(source: &Source) -> Result<Parsed, Problems> {
     let tokens = tokens(text, |at, unknown| {
         problems.add(Some(at), format!("Syntax error: token recognition error at: '{unknown}'"))
     });
-    let mut parser = Parser { text, tokens, at: 0, depth: 0, offsets: Offsets::default(), problems };
+    let mut parser = ExpressionParser { text, tokens, at: 0, depth: 0, offsets: Offsets::default(), problems };
     let root = match parser.start() {
         Ok(root) if parser.problems.is_empty() => root,
-        Ok(_) | Err(Stop) => return Err(parser.problems),
+        Ok(_) | Err(ParserStop) => return Err(parser.problems),
     };
-    Ok(Parsed { root, offsets: parser.offsets })
+    Ok(ParsedExpression { root, offsets: parser.offsets })
 }
 
-/// A problem was noted and reading cannot go on.
-pub(super) struct Stop;
+/// A problem was reported and parsing cannot continue.
+pub(super) struct ParserStop;
 
-pub(super) struct Parser<'s> {
+pub(super) struct ExpressionParser<'s> {
     text: &'s [char],
     tokens: Vec<Lexeme>,
     at: usize,
@@ -93,9 +93,9 @@ pub(super) struct Parser<'s> {
     problems: Problems,
 }
 
-impl Parser<'_> {
-    /// A new node that begins at `offset`.
-    pub(super) fn node(&mut self, offset: usize, kind: Kind) -> Expr {
+impl ExpressionParser<'_> {
+    /// Creates a node that begins at `offset`.
+    pub(super) fn node(&mut self, offset: usize, kind: ExprKind) -> Expr {
         Expr { id: self.offsets.add(offset), kind }
     }
 
@@ -103,18 +103,18 @@ impl Parser<'_> {
         self.offsets.of(id)
     }
 
-    /// Notes a problem and gives a node that stands in its place.
+    /// Records a problem and returns a placeholder node.
     pub(super) fn problem(&mut self, offset: usize, message: impl Into<String>) -> Expr {
         self.problems.add(Some(offset), message.into());
-        self.node(offset, Kind::Missing)
+        self.node(offset, ExprKind::Missing)
     }
 
     fn peek(&self) -> Lexeme {
         self.tokens[self.at]
     }
 
-    fn ahead(&self, count: usize) -> Token {
-        self.tokens.get(self.at + count).map_or(Token::End, |lexeme| lexeme.token)
+    fn ahead(&self, count: usize) -> LexerToken {
+        self.tokens.get(self.at + count).map_or(LexerToken::End, |lexeme| lexeme.token)
     }
 
     fn next(&mut self) -> Lexeme {
@@ -124,10 +124,10 @@ impl Parser<'_> {
     }
 
     fn accept(&mut self, fixed: &'static str) -> Option<Lexeme> {
-        (self.peek().token == Token::Fixed(fixed)).then(|| self.next())
+        (self.peek().token == LexerToken::Fixed(fixed)).then(|| self.next())
     }
 
-    fn expect(&mut self, fixed: &'static str, expecting: &str) -> Result<Lexeme, Stop> {
+    fn expect(&mut self, fixed: &'static str, expecting: &str) -> Result<Lexeme, ParserStop> {
         match self.accept(fixed) {
             Some(lexeme) => Ok(lexeme),
             None => Err(self.unexpected(expecting)),
@@ -138,15 +138,15 @@ impl Parser<'_> {
         self.text[lexeme.start..lexeme.end].iter().collect()
     }
 
-    fn unexpected(&mut self, expecting: &str) -> Stop {
+    fn unexpected(&mut self, expecting: &str) -> ParserStop {
         let lexeme = self.peek();
-        let found = if lexeme.token == Token::End { "<EOF>".to_owned() } else { self.text(lexeme) };
+        let found = if lexeme.token == LexerToken::End { "<EOF>".to_owned() } else { self.text(lexeme) };
         self.problems
             .add(Some(lexeme.start), format!("Syntax error: mismatched input '{found}' expecting {expecting}"));
-        Stop
+        ParserStop
     }
 
-    /// Tells of a lexeme too many and goes past it, as ANTLR does where the one behind it would do.
+    /// Reports an extraneous token and skips it, as ANTLR does if the next token fits.
     fn extraneous(&mut self, expecting: &str) {
         let lexeme = self.next();
         let found = self.text(lexeme);
@@ -154,30 +154,30 @@ impl Parser<'_> {
             .add(Some(lexeme.start), format!("Syntax error: extraneous input '{found}' expecting {expecting}"));
     }
 
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, ParserStop>) -> Result<T, ParserStop> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             self.problems.add(None, format!("expression recursion limit exceeded: {MAX_DEPTH}"));
-            return Err(Stop);
+            return Err(ParserStop);
         }
         let read = read(self);
         self.depth -= 1;
         read
     }
 
-    fn start(&mut self) -> Result<Expr, Stop> {
+    fn start(&mut self) -> Result<Expr, ParserStop> {
         let root = self.expr()?;
-        if self.peek().token == Token::End {
+        if self.peek().token == LexerToken::End {
             return Ok(root);
         }
         match self.ahead(1) {
-            Token::End => self.extraneous("<EOF>"),
+            LexerToken::End => self.extraneous("<EOF>"),
             _ => drop(self.unexpected("<EOF>")),
         }
-        Err(Stop)
+        Err(ParserStop)
     }
 
-    fn expr(&mut self) -> Result<Expr, Stop> {
+    fn expr(&mut self) -> Result<Expr, ParserStop> {
         self.deeper(|parser| {
             let condition = parser.junction(operator::OR)?;
             let Some(question) = parser.accept("?") else { return Ok(condition) };
@@ -189,11 +189,11 @@ impl Parser<'_> {
     }
 
     fn call(&mut self, offset: usize, function: &str, args: Vec<Expr>) -> Expr {
-        self.node(offset, Kind::Call(Call { function: function.into(), target: None, args }))
+        self.node(offset, ExprKind::Call(CallExpr { function: function.into(), target: None, args }))
     }
 
-    /// `a || b || c` or `a && b && c`, which becomes a balanced tree.
-    fn junction(&mut self, function: &'static str) -> Result<Expr, Stop> {
+    /// Parses `a || b || c` or `a && b && c`, which becomes a balanced tree.
+    fn junction(&mut self, function: &'static str) -> Result<Expr, ParserStop> {
         let sign = if function == operator::OR { "||" } else { "&&" };
         let mut terms = vec![self.term(function)?];
         let mut operators = Vec::new();
@@ -205,7 +205,7 @@ impl Parser<'_> {
         Ok(self.balanced(function, &operators, &mut terms))
     }
 
-    fn term(&mut self, function: &'static str) -> Result<Expr, Stop> {
+    fn term(&mut self, function: &'static str) -> Result<Expr, ParserStop> {
         if function == operator::OR { self.junction(operator::AND) } else { self.relation() }
     }
 
@@ -220,10 +220,10 @@ impl Parser<'_> {
         self.call(operators[middle], function, vec![left, right])
     }
 
-    fn relation(&mut self) -> Result<Expr, Stop> {
+    fn relation(&mut self) -> Result<Expr, ParserStop> {
         let mut left = self.sum()?;
         let depth = self.depth;
-        while let Token::Fixed(sign @ ("<" | "<=" | ">=" | ">" | "==" | "!=" | "in")) = self.peek().token {
+        while let LexerToken::Fixed(sign @ ("<" | "<=" | ">=" | ">" | "==" | "!=" | "in")) = self.peek().token {
             let lexeme = self.next();
             self.grow()?;
             let right = self.sum()?;
@@ -235,16 +235,16 @@ impl Parser<'_> {
     }
 
     /// A chain of operators is as deep as it is long.
-    fn grow(&mut self) -> Result<(), Stop> {
+    fn grow(&mut self) -> Result<(), ParserStop> {
         self.deeper(|_| Ok(()))?;
         self.depth += 1;
         Ok(())
     }
 
-    fn sum(&mut self) -> Result<Expr, Stop> {
+    fn sum(&mut self) -> Result<Expr, ParserStop> {
         let depth = self.depth;
         let mut left = self.product()?;
-        while let Token::Fixed(sign @ ("+" | "-")) = self.peek().token {
+        while let LexerToken::Fixed(sign @ ("+" | "-")) = self.peek().token {
             let lexeme = self.next();
             self.grow()?;
             let right = self.product()?;
@@ -254,10 +254,10 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    fn product(&mut self) -> Result<Expr, Stop> {
+    fn product(&mut self) -> Result<Expr, ParserStop> {
         let depth = self.depth;
         let mut left = self.unary()?;
-        while let Token::Fixed(sign @ ("*" | "/" | "%")) = self.peek().token {
+        while let LexerToken::Fixed(sign @ ("*" | "/" | "%")) = self.peek().token {
             let lexeme = self.next();
             self.grow()?;
             let right = self.unary()?;
@@ -267,20 +267,22 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    fn unary(&mut self) -> Result<Expr, Stop> {
-        if self.peek().token != Token::End && !begins(self.peek().token) && begins(self.ahead(1)) {
+    fn unary(&mut self) -> Result<Expr, ParserStop> {
+        if self.peek().token != LexerToken::End && !begins(self.peek().token) && begins(self.ahead(1)) {
             self.extraneous(BEGINNINGS);
         }
         let first = self.peek();
         let (sign, function) = match first.token {
-            Token::Fixed("!") => ("!", operator::NOT),
+            LexerToken::Fixed("!") => ("!", operator::NOT),
             // A sign before a number is part of the number.
-            Token::Fixed("-") if !matches!(self.ahead(1), Token::Int | Token::Float) => ("-", operator::NEGATE),
+            LexerToken::Fixed("-") if !matches!(self.ahead(1), LexerToken::Int | LexerToken::Float) => {
+                ("-", operator::NEGATE)
+            }
             _ => return self.member(),
         };
         let mut count = 0;
-        while self.peek().token == Token::Fixed(sign)
-            && !(sign == "-" && count > 0 && matches!(self.ahead(1), Token::Int | Token::Float))
+        while self.peek().token == LexerToken::Fixed(sign)
+            && !(sign == "-" && count > 0 && matches!(self.ahead(1), LexerToken::Int | LexerToken::Float))
         {
             self.next();
             count += 1;
@@ -289,14 +291,14 @@ impl Parser<'_> {
         Ok(if count % 2 == 0 { operand } else { self.call(first.start, function, vec![operand]) })
     }
 
-    fn member(&mut self) -> Result<Expr, Stop> {
+    fn member(&mut self) -> Result<Expr, ParserStop> {
         let depth = self.depth;
         let mut operand = self.primary()?;
         loop {
             let lexeme = self.peek();
             operand = match lexeme.token {
-                Token::Fixed(".") => self.select(operand)?,
-                Token::Fixed("[") => self.index(operand)?,
+                LexerToken::Fixed(".") => self.select(operand)?,
+                LexerToken::Fixed("[") => self.index(operand)?,
                 _ => break,
             };
             self.grow()?;
@@ -305,47 +307,47 @@ impl Parser<'_> {
         Ok(operand)
     }
 
-    fn select(&mut self, operand: Expr) -> Result<Expr, Stop> {
+    fn select(&mut self, operand: Expr) -> Result<Expr, ParserStop> {
         let dot = self.next();
         let optional = self.accept("?").is_some();
         let name = self.peek();
         let field = match name.token {
-            Token::Ident => self.text(name),
-            Token::Escaped => {
+            LexerToken::Ident => self.text(name),
+            LexerToken::Escaped => {
                 self.problems.add(Some(name.start), "unsupported syntax: '`'".to_owned());
-                return Err(Stop);
+                return Err(ParserStop);
             }
             _ if optional => return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}")),
             _ => return Err(self.no_field(name)),
         };
         self.next();
         if optional {
-            let constant = self.node(name.start, Kind::Literal(Literal::String(field.into())));
+            let constant = self.node(name.start, ExprKind::Literal(Literal::String(field.into())));
             return Ok(self.call(dot.start, operator::OPT_SELECT, vec![operand, constant]));
         }
         if let Some(open) = self.accept("(") {
             let args = self.arguments()?;
             return Ok(macros::member(self, open.start, &field, operand, args));
         }
-        Ok(self.node(dot.start, Kind::Select { operand: Box::new(operand), field: field.into(), test_only: false }))
+        Ok(self.node(dot.start, ExprKind::Select { operand: Box::new(operand), field: field.into(), test_only: false }))
     }
 
-    fn no_field(&mut self, name: Lexeme) -> Stop {
+    fn no_field(&mut self, name: Lexeme) -> ParserStop {
         match name.token {
-            Token::Fixed("true" | "false" | "null") => self.unexpected("IDENTIFIER"),
+            LexerToken::Fixed("true" | "false" | "null") => self.unexpected("IDENTIFIER"),
             _ => self.no_name(name),
         }
     }
 
-    /// Behind a dot there is none.
-    fn no_name(&mut self, found: Lexeme) -> Stop {
-        // The end is no text.
-        let text = if found.token == Token::End { String::new() } else { self.text(found) };
+    /// After a dot there is none.
+    fn no_name(&mut self, found: Lexeme) -> ParserStop {
+        // The end of input is not a text.
+        let text = if found.token == LexerToken::End { String::new() } else { self.text(found) };
         self.problems.add(Some(found.start), format!("Syntax error: no viable alternative at input '.{text}'"));
-        Stop
+        ParserStop
     }
 
-    fn index(&mut self, operand: Expr) -> Result<Expr, Stop> {
+    fn index(&mut self, operand: Expr) -> Result<Expr, ParserStop> {
         let open = self.next();
         let optional = self.accept("?").is_some();
         let index = self.expr()?;
@@ -354,8 +356,8 @@ impl Parser<'_> {
         Ok(self.call(open.start, function, vec![operand, index]))
     }
 
-    /// The arguments of a call, past its `(`.
-    fn arguments(&mut self) -> Result<Vec<Expr>, Stop> {
+    /// Parses the arguments of a call, after its `(`.
+    fn arguments(&mut self) -> Result<Vec<Expr>, ParserStop> {
         let mut args = Vec::new();
         if self.accept(")").is_some() {
             return Ok(args);
@@ -369,53 +371,55 @@ impl Parser<'_> {
         }
     }
 
-    fn primary(&mut self) -> Result<Expr, Stop> {
+    fn primary(&mut self) -> Result<Expr, ParserStop> {
         let lexeme = self.peek();
         match lexeme.token {
-            Token::Ident => self.name(""),
-            Token::Fixed(".") => {
+            LexerToken::Ident => self.name(""),
+            LexerToken::Fixed(".") => {
                 self.next();
                 let name = self.peek();
-                if name.token == Token::Ident { self.name(".") } else { Err(self.no_name(name)) }
+                if name.token == LexerToken::Ident { self.name(".") } else { Err(self.no_name(name)) }
             }
-            Token::Fixed("(") => {
+            LexerToken::Fixed("(") => {
                 self.next();
                 let inner = self.expr()?;
                 self.expect(")", "')'")?;
                 Ok(inner)
             }
-            Token::Fixed("[") => self.list(),
-            Token::Fixed("{") => self.map(),
+            LexerToken::Fixed("[") => self.list(),
+            LexerToken::Fixed("{") => self.map(),
             _ => self.constant(lexeme),
         }
     }
 
-    fn constant(&mut self, lexeme: Lexeme) -> Result<Expr, Stop> {
-        let negative = lexeme.token == Token::Fixed("-");
+    fn constant(&mut self, lexeme: Lexeme) -> Result<Expr, ParserStop> {
+        let negative = lexeme.token == LexerToken::Fixed("-");
         let text = |parser: &Self| parser.text(parser.peek());
         if negative {
             self.next();
         }
         let value = match self.peek().token {
-            Token::Int => literal::int(&text(self), negative),
-            Token::Float => literal::double(&text(self), negative),
-            Token::Uint => literal::uint(&text(self)),
-            Token::String => literal::string(&text(self)),
-            Token::Bytes => literal::bytes(&text(self)[1..]),
-            Token::Fixed("true") => Ok(Literal::Bool(true)),
-            Token::Fixed("false") => Ok(Literal::Bool(false)),
-            Token::Fixed("null") => Ok(Literal::Null),
-            Token::Ident | Token::Escaped | Token::Fixed(_) | Token::End => return Err(self.unexpected(BEGINNINGS)),
+            LexerToken::Int => literal::int(&text(self), negative),
+            LexerToken::Float => literal::double(&text(self), negative),
+            LexerToken::Uint => literal::uint(&text(self)),
+            LexerToken::String => literal::string(&text(self)),
+            LexerToken::Bytes => literal::bytes(&text(self)[1..]),
+            LexerToken::Fixed("true") => Ok(Literal::Bool(true)),
+            LexerToken::Fixed("false") => Ok(Literal::Bool(false)),
+            LexerToken::Fixed("null") => Ok(Literal::Null),
+            LexerToken::Ident | LexerToken::Escaped | LexerToken::Fixed(_) | LexerToken::End => {
+                return Err(self.unexpected(BEGINNINGS));
+            }
         };
         self.next();
         Ok(match value {
-            Ok(value) => self.node(lexeme.start, Kind::Literal(value)),
+            Ok(value) => self.node(lexeme.start, ExprKind::Literal(value)),
             Err(message) => self.problem(lexeme.start, message),
         })
     }
 
-    /// A variable, a call or a struct.
-    fn name(&mut self, dot: &str) -> Result<Expr, Stop> {
+    /// Parses a variable, a call or a struct.
+    fn name(&mut self, dot: &str) -> Result<Expr, ParserStop> {
         let lexeme = self.next();
         let word = self.text(lexeme);
         let name: Arc<str> = format!("{dot}{word}").into();
@@ -429,16 +433,16 @@ impl Parser<'_> {
             let args = self.arguments()?;
             return Ok(macros::global(self, open.start, &name, args));
         }
-        Ok(self.node(lexeme.start, Kind::Ident(name)))
+        Ok(self.node(lexeme.start, ExprKind::Ident(name)))
     }
 
-    /// `a.b.C{…}`, where the names read so far go on to an opening brace.
-    fn structure(&mut self, first: &str) -> Result<Option<Expr>, Stop> {
+    /// Parses `a.b.C{…}`, if an opening brace follows the names.
+    fn structure(&mut self, first: &str) -> Result<Option<Expr>, ParserStop> {
         let mut count = 0;
-        while self.ahead(count) == Token::Fixed(".") && self.ahead(count + 1) == Token::Ident {
+        while self.ahead(count) == LexerToken::Fixed(".") && self.ahead(count + 1) == LexerToken::Ident {
             count += 2;
         }
-        if self.ahead(count) != Token::Fixed("{") {
+        if self.ahead(count) != LexerToken::Fixed("{") {
             return Ok(None);
         }
         let mut name = first.to_owned();
@@ -448,20 +452,20 @@ impl Parser<'_> {
         }
         let open = self.next();
         let mut fields = Vec::new();
-        while self.peek().token != Token::Fixed("}") {
+        while self.peek().token != LexerToken::Fixed("}") {
             fields.push(self.field(fields.is_empty())?);
             if self.accept(",").is_none() {
                 break;
             }
         }
         self.expect("}", "{'}', ','}")?;
-        Ok(Some(self.node(open.start, Kind::Struct { name: name.into(), fields })))
+        Ok(Some(self.node(open.start, ExprKind::Struct { name: name.into(), fields })))
     }
 
-    fn field(&mut self, is_first: bool) -> Result<Field, Stop> {
+    fn field(&mut self, is_first: bool) -> Result<StructField, ParserStop> {
         let optional = self.accept("?").is_some();
         let name = self.peek();
-        if name.token != Token::Ident {
+        if name.token != LexerToken::Ident {
             return Err(self.unexpected(match (optional, is_first) {
                 (true, _) => "{IDENTIFIER, ESC_IDENTIFIER}",
                 (false, true) => "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}",
@@ -472,13 +476,13 @@ impl Parser<'_> {
         let colon = self.expect(":", "':'")?;
         let id = self.offsets.add(colon.start);
         let value = self.expr()?;
-        Ok(Field { id, name: self.text(name).into(), value, optional })
+        Ok(StructField { id, name: self.text(name).into(), value, optional })
     }
 
-    fn list(&mut self) -> Result<Expr, Stop> {
+    fn list(&mut self) -> Result<Expr, ParserStop> {
         let open = self.next();
         let mut elements = Vec::new();
-        while self.peek().token != Token::Fixed("]") {
+        while self.peek().token != LexerToken::Fixed("]") {
             let optional = self.accept("?").is_some();
             elements.push(ListElement { value: self.expr()?, optional });
             if self.accept(",").is_none() {
@@ -486,22 +490,22 @@ impl Parser<'_> {
             }
         }
         self.expect("]", "']'")?;
-        Ok(self.node(open.start, Kind::List(elements)))
+        Ok(self.node(open.start, ExprKind::List(elements)))
     }
 
-    fn map(&mut self) -> Result<Expr, Stop> {
+    fn map(&mut self) -> Result<Expr, ParserStop> {
         let open = self.next();
         let mut entries = Vec::new();
-        while self.peek().token != Token::Fixed("}") {
+        while self.peek().token != LexerToken::Fixed("}") {
             let optional = self.accept("?").is_some();
             let key = self.expr()?;
             self.expect(":", "':'")?;
-            entries.push(Entry { key, value: self.expr()?, optional });
+            entries.push(MapEntry { key, value: self.expr()?, optional });
             if self.accept(",").is_none() {
                 break;
             }
         }
         self.expect("}", "'}'")?;
-        Ok(self.node(open.start, Kind::Map(entries)))
+        Ok(self.node(open.start, ExprKind::Map(entries)))
     }
 }

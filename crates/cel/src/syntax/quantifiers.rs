@@ -1,93 +1,93 @@
-//! The macros that fold over a list or a map, with one variable or two.
+//! Macros that fold over a list or a map, with one variable or two.
 
-use super::parser::Parser;
-use super::{Call, Comprehension, Entry, Expr, Field, Kind, ListElement, Literal, operator};
+use super::parser::ExpressionParser;
+use super::{CallExpr, Comprehension, Expr, ExprKind, ListElement, Literal, MapEntry, StructField, operator};
 use std::sync::Arc;
 
-/// Arguments that do not fit a macro.
-pub(super) struct Wrong {
+/// Error for arguments that do not fit a macro.
+pub(super) struct MacroError {
     pub(super) offset: usize,
     pub(super) message: String,
 }
 
-pub(super) type Expanded = Result<Expr, Wrong>;
+pub(super) type Expanded = Result<Expr, MacroError>;
 
-/// Makes nodes, all at the place of the macro's call.
+/// Builder of nodes at the position of the macro's call.
 pub(super) struct Build<'p, 's> {
-    pub(super) parser: &'p mut Parser<'s>,
+    pub(super) parser: &'p mut ExpressionParser<'s>,
     pub(super) offset: usize,
 }
 
 impl Build<'_, '_> {
-    pub(super) fn node(&mut self, kind: Kind) -> Expr {
+    pub(super) fn node(&mut self, kind: ExprKind) -> Expr {
         self.parser.node(self.offset, kind)
     }
 
     pub(super) fn literal(&mut self, value: Literal) -> Expr {
-        self.node(Kind::Literal(value))
+        self.node(ExprKind::Literal(value))
     }
 
     pub(super) fn ident(&mut self, name: &Arc<str>) -> Expr {
-        self.node(Kind::Ident(name.clone()))
+        self.node(ExprKind::Ident(name.clone()))
     }
 
     fn accumulator(&mut self) -> Expr {
-        self.node(Kind::Ident(operator::ACCUMULATOR.into()))
+        self.node(ExprKind::Ident(operator::ACCUMULATOR.into()))
     }
 
     pub(super) fn list(&mut self, elements: Vec<Expr>) -> Expr {
         let elements = elements.into_iter().map(|value| ListElement { value, optional: false }).collect();
-        self.node(Kind::List(elements))
+        self.node(ExprKind::List(elements))
     }
 
     pub(super) fn call(&mut self, function: &str, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call(Call { function: function.into(), target: None, args }))
+        self.node(ExprKind::Call(CallExpr { function: function.into(), target: None, args }))
     }
 
     pub(super) fn member_call(&mut self, function: &str, target: Expr, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call(Call { function: function.into(), target: Some(Box::new(target)), args }))
+        self.node(ExprKind::Call(CallExpr { function: function.into(), target: Some(Box::new(target)), args }))
     }
 
-    pub(super) fn wrong(&self, at: &Expr, message: String) -> Wrong {
-        Wrong { offset: self.parser.offset(at.id), message }
+    pub(super) fn wrong(&self, at: &Expr, message: String) -> MacroError {
+        MacroError { offset: self.parser.offset(at.id), message }
     }
 
-    /// The same tree with new names for its nodes.
+    /// Returns a copy of the tree with new node ids.
     pub(super) fn copy(&mut self, expr: &Expr) -> Expr {
         let offset = self.parser.offset(expr.id);
         let kind = match &expr.kind {
-            Kind::Missing => Kind::Missing,
-            Kind::Literal(value) => Kind::Literal(value.clone()),
-            Kind::Ident(name) => Kind::Ident(name.clone()),
-            Kind::Select { operand, field, test_only } => {
-                Kind::Select { operand: Box::new(self.copy(operand)), field: field.clone(), test_only: *test_only }
+            ExprKind::Missing => ExprKind::Missing,
+            ExprKind::Literal(value) => ExprKind::Literal(value.clone()),
+            ExprKind::Ident(name) => ExprKind::Ident(name.clone()),
+            ExprKind::Select { operand, field, test_only } => {
+                ExprKind::Select { operand: Box::new(self.copy(operand)), field: field.clone(), test_only: *test_only }
             }
-            Kind::Call(call) => Kind::Call(Call {
+            ExprKind::Call(call) => ExprKind::Call(CallExpr {
                 function: call.function.clone(),
                 target: call.target.as_ref().map(|target| Box::new(self.copy(target))),
                 args: call.args.iter().map(|arg| self.copy(arg)).collect(),
             }),
-            Kind::List(elements) => Kind::List(
+            ExprKind::List(elements) => ExprKind::List(
                 elements.iter().map(|e| ListElement { value: self.copy(&e.value), optional: e.optional }).collect(),
             ),
-            Kind::Map(entries) => Kind::Map(
+            ExprKind::Map(entries) => ExprKind::Map(
                 entries
                     .iter()
-                    .map(|e| Entry { key: self.copy(&e.key), value: self.copy(&e.value), optional: e.optional })
+                    .map(|e| MapEntry { key: self.copy(&e.key), value: self.copy(&e.value), optional: e.optional })
                     .collect(),
             ),
-            Kind::Struct { name, fields } => {
+            ExprKind::Struct { name, fields } => {
                 let fields = fields.iter().map(|field| self.copy_field(field)).collect();
-                Kind::Struct { name: name.clone(), fields }
+                ExprKind::Struct { name: name.clone(), fields }
             }
-            Kind::Comprehension(fold) => Kind::Comprehension(Box::new(self.copy_fold(fold))),
+            ExprKind::Comprehension(fold) => ExprKind::Comprehension(Box::new(self.copy_fold(fold))),
         };
         self.parser.node(offset, kind)
     }
 
-    fn copy_field(&mut self, field: &Field) -> Field {
-        let id = self.node(Kind::Missing).id;
-        Field { id, name: field.name.clone(), value: self.copy(&field.value), optional: field.optional }
+    fn copy_field(&mut self, field: &StructField) -> StructField {
+        let id = self.node(ExprKind::Missing).id;
+        StructField { id, name: field.name.clone(), value: self.copy(&field.value), optional: field.optional }
     }
 
     fn copy_fold(&mut self, fold: &Comprehension) -> Comprehension {
@@ -107,21 +107,21 @@ impl Build<'_, '_> {
         let accu = operator::ACCUMULATOR.into();
         let fold =
             Comprehension { range: target.clone(), var: vars.0, var2: vars.1, accu, init, condition, step, result };
-        self.node(Kind::Comprehension(Box::new(fold)))
+        self.node(ExprKind::Comprehension(Box::new(fold)))
     }
 }
 
 /// The variables of a fold.
 struct Vars(Arc<str>, Option<Arc<str>>);
 
-fn variable(build: &Build<'_, '_>, arg: &Expr, message: &str) -> Result<Arc<str>, Wrong> {
+fn variable(build: &Build<'_, '_>, arg: &Expr, message: &str) -> Result<Arc<str>, MacroError> {
     match &arg.kind {
-        Kind::Ident(name) => Ok(name.clone()),
+        ExprKind::Ident(name) => Ok(name.clone()),
         _ => Err(build.wrong(arg, message.to_owned())),
     }
 }
 
-fn free(build: &Build<'_, '_>, arg: &Expr, name: &str) -> Result<(), Wrong> {
+fn free(build: &Build<'_, '_>, arg: &Expr, name: &str) -> Result<(), MacroError> {
     if name == operator::ACCUMULATOR || name == "__result__" {
         return Err(build.wrong(arg, "iteration variable overwrites accumulator variable".to_owned()));
     }
@@ -129,14 +129,14 @@ fn free(build: &Build<'_, '_>, arg: &Expr, name: &str) -> Result<(), Wrong> {
 }
 
 /// The variable of a fold over elements or keys.
-fn one(build: &Build<'_, '_>, args: &[Expr], message: &str) -> Result<Vars, Wrong> {
+fn one(build: &Build<'_, '_>, args: &[Expr], message: &str) -> Result<Vars, MacroError> {
     let name = variable(build, &args[0], message)?;
     free(build, &args[0], &name)?;
     Ok(Vars(name, None))
 }
 
 /// The variables of a fold over indexes or keys together with their values.
-fn two(build: &Build<'_, '_>, args: &[Expr]) -> Result<Vars, Wrong> {
+fn two(build: &Build<'_, '_>, args: &[Expr]) -> Result<Vars, MacroError> {
     let first = variable(build, &args[0], "argument must be a simple name")?;
     let second = variable(build, &args[1], "argument must be a simple name")?;
     if first == second {
@@ -184,7 +184,7 @@ pub(super) fn quantifier(build: &mut Build<'_, '_>, function: &str, target: &Exp
     Ok(build.fold(target, vars, init, condition, step, result))
 }
 
-/// A fold that appends `element` to a list wherever `filter` holds.
+/// Builds a fold that appends `element` to a list wherever `filter` holds.
 fn collect(build: &mut Build<'_, '_>, target: &Expr, vars: Vars, filter: Option<Expr>, element: Expr) -> Expr {
     let init = build.list(Vec::new());
     let condition = build.literal(Literal::Bool(true));
@@ -239,7 +239,7 @@ pub(super) fn transform_map(build: &mut Build<'_, '_>, function: &str, target: &
     inserted.push(transform);
     let step = build.call("cel.@mapInsert", inserted);
     let step = guarded(build, filter, step);
-    let init = build.node(Kind::Map(Vec::new()));
+    let init = build.node(ExprKind::Map(Vec::new()));
     let condition = build.literal(Literal::Bool(true));
     let result = build.accumulator();
     Ok(build.fold(target, vars, init, condition, step, result))

@@ -1,15 +1,15 @@
-//! The text an expression was read from, and the problems found in it, told as cel-go tells them.
+//! Source text of an expression, and its errors in cel-go's form.
 
 use super::Id;
 
-/// The text of an expression and where its lines begin, in code points.
+/// Text of an expression with the start of each line, in code points.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     text: Vec<char>,
     line_starts: Vec<usize>,
 }
 
-impl Source {
+impl SourceText {
     pub(crate) fn new(text: &str) -> Self {
         let text: Vec<char> = text.chars().collect();
         let breaks = text.iter().enumerate().filter(|(_, character)| **character == '\n');
@@ -21,7 +21,7 @@ impl Source {
         &self.text
     }
 
-    /// The line, counted from 1, and the column, counted from 0, of an offset.
+    /// Returns the line, counted from 1, and the column, counted from 0, of an offset.
     fn location(&self, offset: usize) -> (usize, usize) {
         let line = self.line_starts.partition_point(|start| *start <= offset);
         (line, offset - self.line_starts[line - 1])
@@ -32,7 +32,7 @@ impl Source {
         &self.text[self.line_starts[line - 1]..end]
     }
 
-    /// The problem with its place and the line it is in.
+    /// Formats the problem with its position and its line.
     fn display(&self, offset: Option<usize>, message: &str) -> String {
         let Some(offset) = offset else { return format!("ERROR: <input>:-1:0: {message}") };
         let (line, column) = self.location(offset);
@@ -62,11 +62,11 @@ pub(crate) struct Problems {
     count: usize,
 }
 
-/// cel-go stops writing problems down after this many.
+/// Number of problems after which cel-go stops reporting.
 const MAX_PROBLEMS: usize = 100;
 
 impl Problems {
-    /// Notes a problem at an offset, or without a place.
+    /// Records a problem at an offset, or without a position.
     pub(crate) fn add(&mut self, offset: Option<usize>, message: String) {
         self.count += 1;
         if self.count <= MAX_PROBLEMS {
@@ -78,8 +78,8 @@ impl Problems {
         self.found.is_empty()
     }
 
-    /// All problems, in the order of the source.
-    pub(crate) fn display(mut self, source: &Source) -> String {
+    /// Returns all problems in the order of the source.
+    pub(crate) fn display(mut self, source: &SourceText) -> String {
         self.found.sort_by_key(|(offset, _)| *offset);
         let mut lines: Vec<String> =
             self.found.iter().map(|(offset, message)| source.display(*offset, message)).collect();
@@ -90,12 +90,12 @@ impl Problems {
     }
 }
 
-/// Where each node begins.
+/// Start of each node in the source.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets(Vec<usize>);
 
 impl Offsets {
-    /// A new name for a node that begins at `offset`.
+    /// Returns a new id for a node that begins at `offset`.
     pub(crate) fn add(&mut self, offset: usize) -> Id {
         self.0.push(offset);
         self.0.len() - 1

@@ -1,12 +1,12 @@
 use super::*;
 
 fn problems(text: &str) -> String {
-    let source = Source::new(text);
+    let source = SourceText::new(text);
     parse(&source).map_or_else(|problems| problems.display(&source), |_| String::new())
 }
 
 #[test]
-fn a_text_that_is_no_expression_is_told_with_its_place() {
+fn syntax_errors_have_positions() {
     for (text, expected) in [
         (
             "a +",

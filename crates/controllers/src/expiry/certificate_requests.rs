@@ -1,22 +1,22 @@
-//! CertificateSigningRequests go an hour after they were granted, denied or failed, a day after nobody decided or signed, and
-//! when their certificate ends, as with kube-controller-manager.
+//! Expiry of CertificateSigningRequests, as in kube-controller-manager: an hour after approval, denial or failure, a
+//! day without a decision or signature, and with their certificate.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_machinery::validation::certificate_ends;
 use portolan_types::object;
+use portolan_validation::certificate_ends;
 use serde_json::Value;
 
-use super::Rule;
+use super::ExpiryRule;
 
-/// What is settled stays so long.
+/// Lifetime of a settled request.
 const SETTLED: SignedDuration = SignedDuration::from_hours(1);
-/// What waits for somebody stays so long.
+/// Lifetime of a pending request.
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
 
-/// Requests for certificates.
-pub const CERTIFICATE_REQUESTS: Rule = Rule {
+/// Rule of CertificateSigningRequests.
+pub const CERTIFICATE_REQUESTS: ExpiryRule = ExpiryRule {
     name: "certificate-requests",
     of: ("certificates.k8s.io", "v1", "CertificateSigningRequest"),
     ends,
@@ -25,7 +25,7 @@ pub const CERTIFICATE_REQUESTS: Rule = Rule {
     round: Duration::ZERO,
 };
 
-/// When a request is to go; `None` for one that says nothing of its time.
+/// Returns when a request expires; `None` if it has no time.
 fn ends(request: &Value, _: Timestamp) -> Option<Timestamp> {
     let conditions = request.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     if conditions.is_empty() {
@@ -55,13 +55,13 @@ mod tests {
     use std::sync::Arc;
 
     use base64::Engine as _;
-    use portolan_machinery::kinds::KindTable;
+    use portolan_kinds::KindTable;
     use portolan_store::{Expect, Transaction};
     use portolan_types::{LogicalClusterId, ObjectKey, Record, Seams};
     use serde_json::json;
 
     use super::*;
-    use crate::{Controller as _, Outcome, Plane, expiry::Expiry};
+    use crate::{Controller as _, Plane, WorkOutcome, expiry::ExpiryController};
 
     /// A certificate that ended on 1 January, in PEM behind base64.
     fn ended() -> String {
@@ -102,16 +102,19 @@ mod tests {
         let store = portolan_store::memory();
         let requests = |now: &str| {
             let seams = Seams::seeded(1, now.parse().unwrap());
-            Expiry::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)), CERTIFICATE_REQUESTS)
+            ExpiryController::new(
+                Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)),
+                CERTIFICATE_REQUESTS,
+            )
         };
         let (early, late) = (requests("2026-01-01T10:00:00Z"), requests("2026-01-02T10:00:00Z"));
         let resource = early.kind.storage.group_resource();
         let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, "r".parse().unwrap());
         let pending = Record::of(&request(&json!([]), ""));
         store.commit(Transaction::one(key.clone(), Expect::Anything, Some(pending))).await.unwrap();
-        assert_eq!(early.reconcile(&key).await.unwrap(), Outcome::CheckAgainIn(Duration::from_secs(24 * 3600)));
+        assert_eq!(early.reconcile(&key).await.unwrap(), WorkOutcome::RequeueAfter(Duration::from_secs(24 * 3600)));
         assert!(early.plane.get(&key).await.unwrap().is_some());
-        assert_eq!(late.reconcile(&key).await.unwrap(), Outcome::Done);
+        assert_eq!(late.reconcile(&key).await.unwrap(), WorkOutcome::Done);
         assert!(late.plane.get(&key).await.unwrap().is_none());
     }
 }

@@ -1,16 +1,16 @@
-//! Events end an hour after they were written last, as with kube-apiserver's `--event-ttl`.
+//! Expiry of Events: an hour after their last write, as with kube-apiserver's `--event-ttl`.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::Rule;
+use super::ExpiryRule;
 
 const LIFE: SignedDuration = SignedDuration::from_hours(1);
 
-/// Events. One that comes again meanwhile begins another hour.
-pub const EVENTS: Rule = Rule {
+/// Rule of Events. A repeated Event begins another hour.
+pub const EVENTS: ExpiryRule = ExpiryRule {
     name: "event-expiry",
     of: ("", "v1", "Event"),
     ends,
@@ -19,8 +19,8 @@ pub const EVENTS: Rule = Rule {
     round: Duration::from_secs(10),
 };
 
-/// The latest moment that an Event names, which is about when it was written last. Moments that have yet to come do not count:
-/// clients write them.
+/// Returns the latest time in an Event, which is about its last write. Times in the future do not count: clients write
+/// them.
 fn last_seen(event: &Value, now: Timestamp) -> Option<Timestamp> {
     const MOMENTS: [&str; 5] =
         ["/metadata/creationTimestamp", "/firstTimestamp", "/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
@@ -28,7 +28,7 @@ fn last_seen(event: &Value, now: Timestamp) -> Option<Timestamp> {
     MOMENTS.iter().filter_map(at).filter(|at| *at <= now).max()
 }
 
-/// One that names no time has had its own.
+/// Returns when an Event expires: now, if it has no time.
 fn ends(event: &Value, now: Timestamp) -> Option<Timestamp> {
     last_seen(event, now).map_or(Some(now), |at| at.saturating_add(LIFE).ok())
 }
@@ -37,12 +37,12 @@ fn ends(event: &Value, now: Timestamp) -> Option<Timestamp> {
 mod tests {
     use std::sync::Arc;
 
-    use portolan_machinery::kinds::KindTable;
+    use portolan_kinds::KindTable;
     use portolan_types::{LogicalClusterId, Seams};
     use serde_json::json;
 
     use super::*;
-    use crate::{Controller as _, Outcome, Plane, PlaneError, expiry::Expiry};
+    use crate::{Controller as _, Plane, PlaneError, WorkOutcome, expiry::ExpiryController};
 
     #[tokio::test]
     async fn an_event_that_comes_again_while_it_is_ended_stays() {
@@ -50,7 +50,7 @@ mod tests {
         let at = |now: &str| Seams::seeded(1, now.parse().unwrap());
         let before = Plane::new(store.clone(), KindTable::builtin(), at("2026-01-01T10:00:00Z"));
         let now = Arc::new(Plane::new(store.clone(), KindTable::builtin(), at("2026-01-01T12:00:00Z")));
-        let expiry = Expiry::new(now.clone(), EVENTS);
+        let expiry = ExpiryController::new(now.clone(), EVENTS);
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
             "involvedObject": {"namespace": "default"}});
         let found = before.create(expiry.kind, LogicalClusterId::ROOT, event).await.unwrap().unwrap();
@@ -62,7 +62,7 @@ mod tests {
         let refused = expiry.end(&found).await;
         assert!(matches!(&refused, Err(PlaneError::Refused(status)) if status.code() == 409), "{refused:?}");
         assert!(now.get(&found.key).await.unwrap().is_some());
-        assert!(matches!(expiry.reconcile(&found.key).await, Ok(Outcome::Done)));
+        assert!(matches!(expiry.reconcile(&found.key).await, Ok(WorkOutcome::Done)));
         assert!(now.get(&found.key).await.unwrap().is_none(), "nobody wrote it since it was read");
     }
 

@@ -1,17 +1,17 @@
-//! Jobs that have ended go when their `ttlSecondsAfterFinished` is over, as with kube-controller-manager. Here and not on physical
-//! clusters, whose copies are without it: their own would end the copy alone.
+//! Expiry of ended Jobs by `ttlSecondsAfterFinished`, as in kube-controller-manager. It is done here and not on
+//! physical clusters, whose copies lack the field: it would end the copy alone.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_machinery::lifecycle::Propagation;
+use portolan_strategy::lifecycle::Propagation;
 use portolan_types::{object, placement::PlacementRecord};
 use serde_json::Value;
 
-use super::Rule;
+use super::ExpiryRule;
 
-/// Jobs that have ended.
-pub const ENDED_JOBS: Rule = Rule {
+/// Rule of ended Jobs.
+pub const ENDED_JOBS: ExpiryRule = ExpiryRule {
     name: "ended-jobs",
     of: ("batch", "v1", "Job"),
     ends,
@@ -20,8 +20,8 @@ pub const ENDED_JOBS: Rule = Rule {
     round: Duration::ZERO,
 };
 
-/// When a Job is to go. `None` while it runs, for one that stays or is going already, and for what a physical cluster shows: that
-/// one was made there, with its time, and goes when it does.
+/// Returns when a Job expires. `None` while it runs, for one that stays or is being deleted, and for one that a
+/// physical cluster shows: it expires there.
 fn ends(job: &Value, _: Timestamp) -> Option<Timestamp> {
     if object::is_deleting(job) || PlacementRecord::of(job).is_some_and(|record| record.is_projected()) {
         return None;
@@ -35,15 +35,15 @@ fn ends(job: &Value, _: Timestamp) -> Option<Timestamp> {
 mod tests {
     use std::sync::Arc;
 
-    use portolan_machinery::kinds::KindTable;
+    use portolan_kinds::KindTable;
     use portolan_types::{
         LogicalClusterId, Seams,
-        placement::{Phase, PlacedCopy},
+        placement::{CopyPhase, PlacedCopy},
     };
     use serde_json::json;
 
     use super::*;
-    use crate::{Controller as _, Outcome, Plane, expiry::Expiry};
+    use crate::{Controller as _, Plane, WorkOutcome, expiry::ExpiryController};
 
     fn job(stays: Value, conditions: &Value) -> Value {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once", "namespace": "default"},
@@ -65,7 +65,7 @@ mod tests {
         let below = PlacedCopy {
             name: "east".into(),
             uid: "e-1".parse().unwrap(),
-            phase: Phase::Projected,
+            phase: CopyPhase::Projected,
             replicas: None,
             epoch: 0,
         };
@@ -89,17 +89,17 @@ mod tests {
         let store = portolan_store::memory();
         let jobs = |now: &str| {
             let seams = Seams::seeded(1, now.parse().unwrap());
-            Expiry::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)), ENDED_JOBS)
+            ExpiryController::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)), ENDED_JOBS)
         };
         let (early, late) = (jobs("2026-01-01T12:00:30Z"), jobs("2026-01-01T12:01:30Z"));
         let ended = job(json!(90), &condition("Complete", "True"));
         let key = early.plane.create(early.kind, LogicalClusterId::ROOT, ended).await.unwrap().unwrap().key;
-        assert_eq!(early.reconcile(&key).await.unwrap(), Outcome::CheckAgainIn(Duration::from_secs(60)));
+        assert_eq!(early.reconcile(&key).await.unwrap(), WorkOutcome::RequeueAfter(Duration::from_secs(60)));
         assert!(!object::is_deleting(&early.plane.get(&key).await.unwrap().unwrap().object));
-        assert_eq!(late.reconcile(&key).await.unwrap(), Outcome::Done);
+        assert_eq!(late.reconcile(&key).await.unwrap(), WorkOutcome::Done);
         let going = late.plane.get(&key).await.unwrap().unwrap().object;
         assert!(object::is_deleting(&going));
         assert_eq!(object::finalizers(&going).collect::<Vec<_>>(), ["foregroundDeletion"]);
-        assert_eq!(late.reconcile(&key).await.unwrap(), Outcome::Done, "once");
+        assert_eq!(late.reconcile(&key).await.unwrap(), WorkOutcome::Done, "once");
     }
 }

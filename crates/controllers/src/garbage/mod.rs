@@ -2,7 +2,7 @@
 //! orphan deletion; dead references are dropped from objects that keep another owner.
 
 mod owners;
-mod refusals;
+mod refusal_events;
 
 use std::{
     sync::{
@@ -12,78 +12,76 @@ use std::{
     time::Duration,
 };
 
-pub use owners::{Gone, OwnerRef};
+pub use owners::{GoneOwner, OwnerRef};
 use owners::{OwnerKey, OwnerState};
-use portolan_machinery::{
-    kinds::Kind,
-    lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
-};
-use portolan_store::{Change, Event, RangePage, RangeRequest, RangeScope, StoredObject};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, Event, RangePage, RangeRequest, RangeScope, StoredObject};
+use portolan_strategy::lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation};
 use portolan_types::{
-    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, note::Note, object, placement::PlacementRecord,
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, event_draft::EventDraft, object, placement::PlacementRecord,
     work::WorkKey,
 };
 use serde_json::Value;
 
 use crate::{
-    at_once::at_once,
-    emptying::{Cuts, GO_ON, SHARE},
-    plane::{Found, Listed, Plane, PlaneError, Slices, Step},
-    runtime::{Controller, Outcome},
+    concurrency::for_each_concurrently,
+    emptying::{CarriedState, REQUEUE_NOW, SHARE},
+    plane::{ObjectList, ObjectSlices, Plane, PlaneChange, PlaneError, PlaneObject},
+    runtime::{Controller, WorkOutcome},
 };
 
-/// Dependents among which one that still blocks its owner is looked for first.
+/// Dependents that are searched first for one that still blocks its owner.
 const FEW: usize = 8;
-/// How long a look at an owner waits for more of its dependents to go.
+/// Delay in which a pass over an owner collects further events.
 const LINGER: Duration = Duration::from_millis(20);
-/// How long an owner waits at most to see that a dependent has let go of it.
+/// Longest wait until an owner notices that a dependent released it.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// When those among many that failed are looked at again, together with the others.
+/// Delay until failed objects among many are retried together.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// When an object is looked at again of which an owner is of a kind that is not served.
+/// Delay until an object is checked again that has an owner of a kind that is not served.
 const UNSERVED: Duration = Duration::from_secs(300);
 
-/// The garbage loop.
+/// Garbage collector.
 pub struct GarbageCollector {
     plane: Arc<Plane>,
-    whereabouts: owners::Whereabouts,
-    cuts: Cuts<Key, Cut>,
+    whereabouts: owners::OwnerLocations,
+    cuts: CarriedState<Key, ScanProgress>,
 }
 
-/// What looks at many objects, each of which had its share, came to so far.
+/// Progress of a scan over many objects.
 #[derive(Default)]
-struct Cut {
-    /// The last object that was looked at.
+struct ScanProgress {
+    /// Last object of the scan.
     after: Option<ObjectKey>,
-    /// Whether an object has to be looked at again for what is not known of its owners.
+    /// True if an object has to be checked again because the state of an owner is unknown.
     again: bool,
     failed: bool,
 }
 
-impl Cut {
-    /// When all have been looked at.
-    fn end(&self) -> Outcome {
+impl ScanProgress {
+    /// Returns the outcome of a finished scan.
+    fn end(&self) -> WorkOutcome {
         match (self.failed, self.again) {
-            (true, _) => Outcome::CheckAgainIn(FAILED),
-            (false, true) => Outcome::CheckAgainIn(UNSERVED),
-            (false, false) => Outcome::Done,
+            (true, _) => WorkOutcome::RequeueAfter(FAILED),
+            (false, true) => WorkOutcome::RequeueAfter(UNSERVED),
+            (false, false) => WorkOutcome::Done,
         }
     }
 }
 
-/// What may need collecting.
+/// Key of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// An object that has owners, or that waits for its dependents.
+    /// Object that has owners, or that waits for its dependents.
     Object(ObjectKey),
-    /// An owner of which a dependent has gone or changed: one for all of its dependents.
+    /// Owner of which a dependent has gone or changed: one key for all its dependents.
     Owner(OwnerKey),
-    /// The dependents of an owner that is gone.
-    DependentsOf(Gone),
-    /// All that have owners: one of these is gone, whichever it was.
-    AllOf(LogicalClusterId),
+    /// Dependents of an owner that is gone.
+    DependentsOf(GoneOwner),
+    /// All objects with owners: an unknown one of these is gone.
+    AllOwned(LogicalClusterId),
 }
 
 impl WorkKey for Key {
@@ -94,77 +92,80 @@ impl WorkKey for Key {
             Self::Object(key) => key.cluster,
             Self::Owner(owner) => owner.cluster,
             Self::DependentsOf(gone) => gone.key.cluster,
-            Self::AllOf(cluster) => *cluster,
+            Self::AllOwned(cluster) => *cluster,
         }
     }
 }
 
 impl GarbageCollector {
-    /// On the objects of `plane`.
+    /// Makes the controller.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Self { plane, whereabouts: owners::Whereabouts::default(), cuts: Cuts::default() }
+        Self { plane, whereabouts: owners::OwnerLocations::default(), cuts: CarriedState::default() }
     }
 
-    fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Slices<'_> {
+    fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> ObjectSlices<'_> {
         self.plane.slices(RangeScope::OwnedBy(cluster, owner.to_owned()))
     }
 
-    async fn look_at(&self, key: &ObjectKey, why: Why) -> Result<Outcome, PlaneError> {
-        let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
-        let Some(kind) = self.plane.kind_of(key.cluster, &key.resource).await? else { return Ok(Outcome::Done) };
+    async fn reconcile_object(&self, key: &ObjectKey, why: LookReason) -> Result<WorkOutcome, PlaneError> {
+        let Some(found) = self.plane.get_reconciled(key).await? else { return Ok(WorkOutcome::Done) };
+        let Some(kind) = self.plane.kind_of(key.cluster, &key.resource).await? else { return Ok(WorkOutcome::Done) };
         let kind = &*kind;
         let waits_for = |finalizer: &str| object::finalizers(&found.object).any(|f| f == finalizer);
         if object::is_deleting(&found.object) && waits_for(ORPHAN_FINALIZER) {
             return self.orphan(kind, &found).await;
         }
         if object::is_deleting(&found.object) && waits_for(FOREGROUND_FINALIZER) {
-            if let Why::Itself(cut) = why {
+            if let LookReason::Itself(cut) = why {
                 let (looking, uid) = (Key::Object(key.clone()), object::meta_text(&found.object, "uid"));
-                if self.attempt_dependents(&looking, uid, Cause::Looked, cut).await? == GO_ON {
-                    return Ok(GO_ON);
+                if self.collect_dependents(&looking, uid, OwnerChange::Checked, cut).await? == REQUEUE_NOW {
+                    return Ok(REQUEUE_NOW);
                 }
             }
             return self.release(kind, &found).await;
         }
-        self.attempt(kind, &found, Cause::Looked).await
+        self.collect(kind, &found, OwnerChange::Checked).await
     }
 
-    /// Takes the owner off its dependents, then lets it go; not while a dependent is damaged, which would lose its owner unseen.
+    /// Removes the owner from its dependents, then releases it; not while a dependent is damaged, which would lose its
+    /// owner unseen.
     ///
-    /// An owner with copies on physical clusters waits for their end: its finalizer is what tells that they leave theirs, too.
-    async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<Outcome, PlaneError> {
+    /// An owner with copies on physical clusters waits for their end: its finalizer tells the copies to orphan theirs,
+    /// too.
+    async fn orphan(&self, kind: &Kind, owner: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         if PlacementRecord::of(&owner.object).is_some_and(|record| !record.clusters.is_empty()) {
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         }
         let uid = object::meta_text(&owner.object, "uid");
         let (mut dependents, mut done, mut looked_at) = (self.dependents(owner.key.cluster, uid), Ok(()), 0);
         while let Some(slice) = dependents.next().await? {
             done = done.and(slice.check());
             looked_at += slice.found.len();
-            let dropped = at_once(slice.found, |dependent| async move {
+            let dropped = for_each_concurrently(slice.found, |dependent| async move {
                 self.drop_references(&dependent, |reference| reference.uid == uid).await
             });
             done = done.and(dropped.await);
-            // Those that own themselves now are not among the next ones. One that failed is, and may be followed by any number.
+            // Dependents that are released now are not in the next slice. A failed one is, and may be followed by any
+            // number.
             if looked_at >= SHARE && done.is_ok() && dependents.rest().is_some() {
-                return Ok(GO_ON);
+                return Ok(REQUEUE_NOW);
             }
         }
         done?;
-        self.let_go(kind, owner, ORPHAN_FINALIZER).await
+        self.remove_finalizer(kind, owner, ORPHAN_FINALIZER).await
     }
 
-    /// Foreground: the owner goes when no dependent is left that blocks it. A dependent that lets go of it says nothing of
-    /// its former owner, so that one is looked at again. One that is damaged may block it.
-    async fn release(&self, kind: &Kind, owner: &Found) -> Result<Outcome, PlaneError> {
+    /// Releases an owner in the foreground, once no dependent blocks it. A dependent that drops its owner reference
+    /// does not name its former owner, so the owner is checked again. A damaged dependent may block it.
+    async fn release(&self, kind: &Kind, owner: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
         let scope = RangeScope::OwnedBy(owner.key.cluster, uid.to_owned());
-        let blocks = |dependent: &Found| {
+        let blocks = |dependent: &PlaneObject| {
             OwnerRef::all(&dependent.object).iter().any(|reference| reference.uid == uid && reference.blocks)
         };
-        let any_blocks = |listed: &Listed| !listed.damaged.is_empty() || listed.found.iter().any(blocks);
-        // While there are many, one of the first says enough.
-        let few = self.plane.list_past_damage(scope.clone(), Some(FEW)).await?;
+        let any_blocks = |listed: &ObjectList| !listed.damaged.is_empty() || listed.found.iter().any(blocks);
+        // With many dependents, one blocking dependent among the first is enough.
+        let few = self.plane.list_skipping_damaged(scope.clone(), Some(FEW)).await?;
         let mut blocked = any_blocks(&few);
         if few.found.len() + few.damaged.len() >= FEW {
             let mut all = self.plane.slices(scope);
@@ -172,47 +173,56 @@ impl GarbageCollector {
                 blocked = any_blocks(&slice);
             }
         }
-        match blocked {
-            true => Ok(Outcome::CheckAgainIn(AGAIN)),
-            false => self.let_go(kind, owner, FOREGROUND_FINALIZER).await,
+        if blocked {
+            Ok(WorkOutcome::RequeueAfter(AGAIN))
+        } else {
+            self.remove_finalizer(kind, owner, FOREGROUND_FINALIZER).await
         }
     }
 
-    /// Takes a finalizer of the garbage collector's off.
-    async fn let_go(&self, kind: &Kind, owner: &Found, finalizer: &str) -> Result<Outcome, PlaneError> {
+    /// Removes a finalizer of the garbage collector.
+    async fn remove_finalizer(
+        &self,
+        kind: &Kind,
+        owner: &PlaneObject,
+        finalizer: &str,
+    ) -> Result<WorkOutcome, PlaneError> {
         let done = self.plane.drop_finalizer(kind, &owner.key, finalizer).await;
         self.report_refusal(owner, &format!("take the finalizer {finalizer} off"), done).await?;
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 
-    /// Looks at a share of the dependents of an owner.
-    async fn attempt_dependents(
+    /// Reconciles a share of the dependents of an owner.
+    async fn collect_dependents(
         &self,
         looking: &Key,
         owner: &str,
-        cause: Cause<'_>,
-        mut cut: Cut,
-    ) -> Result<Outcome, PlaneError> {
+        cause: OwnerChange<'_>,
+        mut cut: ScanProgress,
+    ) -> Result<WorkOutcome, PlaneError> {
         let scope = RangeScope::OwnedBy(looking.tenant(), owner.to_owned());
         let (mut dependents, mut done, mut looked_at) = (self.plane.slices_behind(scope, cut.after.take()), Ok(()), 0);
         while let Some(slice) = dependents.next().await? {
             let staying = slice.found.into_iter().filter(|dependent| !object::is_deleting(&dependent.object));
-            let attempted = self.attempt_each(staying.collect(), cause, &mut looked_at, &mut cut).await;
+            let attempted = self.collect_each(staying.collect(), cause, &mut looked_at, &mut cut).await;
             done = done.and(attempted);
             if looked_at >= SHARE
                 && let Some(rest) = dependents.rest()
             {
-                return Ok(self.go_on(looking, Cut { after: Some(rest), failed: cut.failed || done.is_err(), ..cut }));
+                return Ok(self.requeue_scan(
+                    looking,
+                    ScanProgress { after: Some(rest), failed: cut.failed || done.is_err(), ..cut },
+                ));
             }
         }
         done.map(|()| cut.end())
     }
 
-    /// Looks at a share of all that have owners. One that fails keeps nobody else from being looked at.
-    async fn attempt_all(&self, looking: &Key, mut cut: Cut) -> Result<Outcome, PlaneError> {
+    /// Reconciles a share of all objects with owners. A failure does not stop the others.
+    async fn collect_all(&self, looking: &Key, mut cut: ScanProgress) -> Result<WorkOutcome, PlaneError> {
         let scope = RangeScope::Everything(looking.tenant());
         let first =
-            RangeRequest { after: cut.after.take(), limit: Some(SHARE), ..RangeRequest::slices(scope).past_damage() };
+            RangeRequest { after: cut.after.take(), limit: Some(SHARE), ..RangeRequest::slices(scope).skip_damaged() };
         let (mut next, mut done, mut looked_at) = (Some(first), Ok(()), 0);
         while let Some(request) = next {
             let page = self.plane.store().range(request.clone()).await?;
@@ -221,37 +231,41 @@ impl GarbageCollector {
                 let header = &stored.record.header;
                 !header.owners.is_empty() && !header.is_deleting
             };
-            let owned = Listed::of(RangePage { objects: page.objects.into_iter().filter(is_owned).collect(), ..page })?;
-            // What was damaged when it was read has no owners that are known.
-            let attempted = self.attempt_each(owned.found, Cause::AnyGone, &mut looked_at, &mut cut).await;
+            let owned =
+                ObjectList::of(RangePage { objects: page.objects.into_iter().filter(is_owned).collect(), ..page })?;
+            // The owners of a damaged object are unknown.
+            let attempted = self.collect_each(owned.found, OwnerChange::AnyGone, &mut looked_at, &mut cut).await;
             done = done.and(attempted);
             if looked_at >= SHARE
                 && let Some(rest) = next.as_ref().and_then(|next| next.after.clone())
             {
-                return Ok(self.go_on(looking, Cut { after: Some(rest), failed: cut.failed || done.is_err(), ..cut }));
+                return Ok(self.requeue_scan(
+                    looking,
+                    ScanProgress { after: Some(rest), failed: cut.failed || done.is_err(), ..cut },
+                ));
             }
         }
-        // Those of which an owner is not known are looked at again by themselves.
-        done.map(|()| Cut { again: false, ..cut }.end())
+        // Objects with an unknown owner are requeued by themselves.
+        done.map(|()| ScanProgress { again: false, ..cut }.end())
     }
 
-    fn go_on(&self, looking: &Key, cut: Cut) -> Outcome {
+    fn requeue_scan(&self, looking: &Key, cut: ScanProgress) -> WorkOutcome {
         self.cuts.keep(looking.clone(), cut);
-        GO_ON
+        REQUEUE_NOW
     }
 
-    async fn attempt_each(
+    async fn collect_each(
         &self,
-        objects: Vec<Found>,
-        cause: Cause<'_>,
+        objects: Vec<PlaneObject>,
+        cause: OwnerChange<'_>,
         looked_at: &mut usize,
-        cut: &mut Cut,
+        cut: &mut ScanProgress,
     ) -> Result<(), PlaneError> {
         *looked_at += objects.len();
         let again = &AtomicBool::new(false);
-        let attempted = at_once(objects, |found| async move {
+        let attempted = for_each_concurrently(objects, |found| async move {
             let Some(kind) = self.plane.kind_of(found.key.cluster, &found.key.resource).await? else { return Ok(()) };
-            if self.attempt(&kind, &found, cause).await? != Outcome::Done {
+            if self.collect(&kind, &found, cause).await? != WorkOutcome::Done {
                 again.store(true, Ordering::Relaxed);
             }
             Ok(())
@@ -261,66 +275,70 @@ impl GarbageCollector {
         done
     }
 
-    /// Deletes an object that has owners and none that keeps it.
-    async fn attempt(&self, kind: &Kind, found: &Found, cause: Cause<'_>) -> Result<Outcome, PlaneError> {
+    /// Deletes an object that has owners, none of which keeps it.
+    async fn collect(
+        &self,
+        kind: &Kind,
+        found: &PlaneObject,
+        cause: OwnerChange<'_>,
+    ) -> Result<WorkOutcome, PlaneError> {
         let references = OwnerRef::all(&found.object);
         if references.is_empty() || object::is_deleting(&found.object) {
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         }
         let (mut solid, mut going, mut waiting) = (false, Vec::new(), false);
         for reference in &references {
             let state = owners::state(&self.plane, &found.key, reference, cause.gone()).await?;
-            if matches!(cause, Cause::Looked) && matches!(state, OwnerState::Absent | OwnerState::Misplaced) {
-                // It is told only; that it cannot be, because something is damaged, changes nothing.
-                if let Err(error) = self.tell_if_elsewhere(found, reference).await {
-                    tracing::debug!(key = %found.key, %error, "whether an owner is elsewhere is not known");
+            if matches!(cause, OwnerChange::Checked) && matches!(state, OwnerState::Absent | OwnerState::Misplaced) {
+                // This is only a report. That it fails because of a damaged object changes nothing.
+                if let Err(error) = self.report_misplaced_owner(found, reference).await {
+                    tracing::debug!(key = %found.key, %error, "namespace of an owner is unknown");
                 }
             }
             match state {
-                OwnerState::Solid => solid = true,
+                OwnerState::Present => solid = true,
                 OwnerState::Waiting => {
                     waiting = true;
                     going.push(reference.uid.clone());
                 }
                 OwnerState::Absent => going.push(reference.uid.clone()),
-                // As long as one is not known nothing is touched, whatever the others are.
-                OwnerState::Unknown => return Ok(Outcome::CheckAgainIn(UNSERVED)),
-                OwnerState::Misplaced => return Ok(Outcome::Done),
+                // Nothing is changed while the state of one owner is unknown, whatever the others are.
+                OwnerState::Unknown => return Ok(WorkOutcome::RequeueAfter(UNSERVED)),
+                OwnerState::Misplaced => return Ok(WorkOutcome::Done),
             }
         }
         if solid {
-            // Also owners that wait for this object, which stays: they would wait for ever.
+            // References of waiting owners are dropped, too: this object stays, so they would wait for ever.
             if !going.is_empty() {
                 self.drop_references(found, |reference| going.contains(&reference.uid)).await?;
             }
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         }
-        let grounds = Grounds::of(&found.object);
-        let goes_first = waiting && self.has_dependents_to_go_first(found).await?;
-        let propagation = match goes_first {
-            true => Propagation::Foreground,
-            false => grounds.asked.unwrap_or(Propagation::Background),
-        };
+        let ownership = OwnershipInfo::of(&found.object);
+        let goes_first = waiting && self.has_blocking_dependents(found).await?;
+        let propagation =
+            if goes_first { Propagation::Foreground } else { ownership.asked.unwrap_or(Propagation::Background) };
         let options = DeleteOptions {
             propagation: Some(propagation),
             uid: Some(object::meta_text(&found.object, "uid").to_owned()),
             ..DeleteOptions::default()
         };
         portolan_types::failpoint!("controllers/garbage-found");
-        // One that has been adopted since is looked at again: it was written.
-        let done = self.plane.delete_if(kind, &found.key, &options, |now| Grounds::of(now) == grounds).await;
+        // An object that has been adopted since was written, so it has a key of its own.
+        let done = self.plane.delete_if(kind, &found.key, &options, |now| OwnershipInfo::of(now) == ownership).await;
         self.report_refusal(found, "delete it, as its owners are gone or going", done).await?;
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 
-    /// Writes an Event about an object whose owner is in another namespace. It outlives the object.
-    async fn tell_if_elsewhere(&self, found: &Found, reference: &OwnerRef) -> Result<(), PlaneError> {
+    /// Writes an Event about an object whose owner is in another namespace. The Event outlives the object.
+    async fn report_misplaced_owner(&self, found: &PlaneObject, reference: &OwnerRef) -> Result<(), PlaneError> {
         if !self.whereabouts.is_elsewhere(&self.plane, &found.key, reference).await? {
             return Ok(());
         }
         let namespace = found.key.namespace().map_or("", |namespace| namespace.as_str());
-        let message = format!("ownerRef {} does not exist in namespace {namespace:?}", reference.told_in(namespace));
-        let note = Note {
+        let message =
+            format!("ownerRef {} does not exist in namespace {namespace:?}", reference.describe_in(namespace));
+        let note = EventDraft {
             component: "garbage-collector-controller",
             name: "owner-ref-invalid-namespace",
             is_warning: true,
@@ -330,11 +348,11 @@ impl GarbageCollector {
         self.write_note(found, note).await.map(drop)
     }
 
-    /// Whether an object whose owner waits for it has dependents of its own, which go before it. One of them that waits for this
-    /// object in turn would close a circle, so this object then blocks its owners no more.
-    async fn has_dependents_to_go_first(&self, found: &Found) -> Result<bool, PlaneError> {
+    /// Returns true if an object whose owner waits for it has dependents that go first. A dependent that waits for
+    /// this object in turn would close a cycle, so this object stops blocking its owners then.
+    async fn has_blocking_dependents(&self, found: &PlaneObject) -> Result<bool, PlaneError> {
         let mut dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid"));
-        let waits = |dependent: &Found| {
+        let waits = |dependent: &PlaneObject| {
             object::is_deleting(&dependent.object)
                 && object::finalizers(&dependent.object).any(|f| f == FOREGROUND_FINALIZER)
         };
@@ -349,7 +367,7 @@ impl GarbageCollector {
         Ok(any)
     }
 
-    async fn unblock(&self, found: &Found) -> Result<(), PlaneError> {
+    async fn unblock(&self, found: &PlaneObject) -> Result<(), PlaneError> {
         self.edit_references(found, |references| {
             let blocking = |r: &&mut Value| r.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
             let mut changed = false;
@@ -364,7 +382,7 @@ impl GarbageCollector {
 
     async fn drop_references(
         &self,
-        found: &Found,
+        found: &PlaneObject,
         gone: impl Fn(&OwnerRef) -> bool + Send + Sync,
     ) -> Result<(), PlaneError> {
         self.edit_references(found, move |references| {
@@ -377,26 +395,26 @@ impl GarbageCollector {
 
     async fn edit_references(
         &self,
-        found: &Found,
+        found: &PlaneObject,
         mut edit: impl FnMut(&mut Vec<Value>) -> bool + Send,
     ) -> Result<(), PlaneError> {
         let Some(kind) = self.plane.kind_of(found.key.cluster, &found.key.resource).await? else { return Ok(()) };
         let uid = object::meta_text(&found.object, "uid").to_owned();
         let change = |current: &mut Value| {
             if object::meta_text(current, "uid") != uid {
-                return Step::Keep;
+                return PlaneChange::Keep;
             }
             let metadata = object::metadata_mut(current);
             let Some(references) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) else {
-                return Step::Keep;
+                return PlaneChange::Keep;
             };
             if !edit(references) {
-                return Step::Keep;
+                return PlaneChange::Keep;
             }
             if references.is_empty() {
                 metadata.remove("ownerReferences");
             }
-            Step::Write(None)
+            PlaneChange::Write(None)
         };
         let done = self.plane.change(&kind, &found.key, change).await.map(drop);
         self.report_refusal(found, "change its ownerReferences", done).await
@@ -423,19 +441,17 @@ impl Controller for GarbageCollector {
     fn keys(&self, event: &Event) -> Vec<Key> {
         let header = &event.record.header;
         let mut keys = Vec::new();
-        if event.change == Change::Deleted {
-            // Of one that was damaged nobody knows the uid.
+        if event.change == ChangeKind::Deleted {
+            // The uid of a damaged object is unknown.
             let uid = header.uid();
-            keys.push(
-                uid.map_or(Key::AllOf(event.key.cluster), |uid| {
-                    Key::DependentsOf(Gone { key: event.key.clone(), uid })
-                }),
-            );
+            keys.push(uid.map_or(Key::AllOwned(event.key.cluster), |uid| {
+                Key::DependentsOf(GoneOwner { key: event.key.clone(), uid })
+            }));
             keys.extend(owners::owners_of(event).map(Key::Owner));
         } else if !header.owners.is_empty() || (header.is_deleting && header.has_finalizers) {
             keys.push(Key::Object(event.key.clone()));
             if header.is_deleting {
-                // It may have stopped to block its owners.
+                // It may no longer block its owners.
                 keys.extend(owners::owners_of(event).map(Key::Owner));
             }
         }
@@ -446,38 +462,38 @@ impl Controller for GarbageCollector {
         if matches!(key, Key::Owner(_)) { LINGER } else { Duration::ZERO }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let cut = self.cuts.take(key).unwrap_or_default();
             match key {
-                Key::Object(key) => self.look_at(key, Why::Itself(cut)).await,
+                Key::Object(key) => self.reconcile_object(key, LookReason::Itself(cut)).await,
                 Key::Owner(owner) => match owner.find(&self.plane).await? {
-                    Some(key) => self.look_at(&key, Why::Dependent).await,
-                    None => Ok(Outcome::Done),
+                    Some(key) => self.reconcile_object(&key, LookReason::Dependent).await,
+                    None => Ok(WorkOutcome::Done),
                 },
                 Key::DependentsOf(gone) => {
-                    self.attempt_dependents(key, gone.uid.as_str(), Cause::Gone(gone), cut).await
+                    self.collect_dependents(key, gone.uid.as_str(), OwnerChange::Gone(gone), cut).await
                 }
-                Key::AllOf(_) => self.attempt_all(key, cut).await,
+                Key::AllOwned(_) => self.collect_all(key, cut).await,
             }
         })
     }
 }
 
-/// What an object goes by, and how, when none of its owners keeps it.
+/// Owners of an object, and the propagation of its deletion.
 #[derive(PartialEq, Eq)]
-struct Grounds {
-    /// Whether they are blocked makes no difference.
+struct OwnershipInfo {
+    /// Owners, without their blocking flag.
     owners: Vec<OwnerRef>,
-    /// What its finalizers already say about its dependents.
+    /// Propagation that its finalizers ask for.
     asked: Option<Propagation>,
 }
 
-impl Grounds {
+impl OwnershipInfo {
     fn of(object: &Value) -> Self {
         let has = |name| object::finalizers(object).any(|finalizer| finalizer == name);
         Self {
-            owners: OwnerRef::all(object).into_iter().map(OwnerRef::whether_blocked_or_not).collect(),
+            owners: OwnerRef::all(object).into_iter().map(OwnerRef::without_blocking).collect(),
             asked: match (has(ORPHAN_FINALIZER), has(FOREGROUND_FINALIZER)) {
                 (true, _) => Some(Propagation::Orphan),
                 (false, true) => Some(Propagation::Foreground),
@@ -487,31 +503,31 @@ impl Grounds {
     }
 }
 
-/// Why it is looked whether the owners of an object keep it.
+/// Cause of a check of owners.
 #[derive(Clone, Copy)]
-enum Cause<'a> {
-    /// It was written, or is to go with its owner.
-    Looked,
+enum OwnerChange<'a> {
+    /// It was written, or is deleted with its owner.
+    Checked,
     /// This owner has just gone.
-    Gone(&'a Gone),
-    /// Something has gone of which nobody knows whether it was an owner.
+    Gone(&'a GoneOwner),
+    /// An object is gone that may have been an owner.
     AnyGone,
 }
 
-impl<'a> Cause<'a> {
-    fn gone(self) -> Option<&'a Gone> {
+impl<'a> OwnerChange<'a> {
+    fn gone(self) -> Option<&'a GoneOwner> {
         match self {
             Self::Gone(gone) => Some(gone),
-            Self::Looked | Self::AnyGone => None,
+            Self::Checked | Self::AnyGone => None,
         }
     }
 }
 
-/// Why an object is looked at.
-enum Why {
-    /// It was written; its dependents were looked at so far.
-    Itself(Cut),
-    /// A dependent of it has gone or changed. The others have been seen to, or are being.
+/// Reason of a reconcile.
+enum LookReason {
+    /// It was written; the scan of its dependents so far.
+    Itself(ScanProgress),
+    /// A dependent has gone or changed. The others are reconciled by themselves.
     Dependent,
 }
 

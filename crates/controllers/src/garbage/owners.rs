@@ -1,76 +1,74 @@
-//! Owner references: what they name, and whether that is still there.
+//! Owner references, and the state of the owners.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use portolan_machinery::{
-    kinds::{Kind, Surface},
-    lifecycle::FOREGROUND_FINALIZER,
-};
+use portolan_kinds::{Kind, Surface};
 use portolan_store::{Event, RangeScope, StoreError};
+use portolan_strategy::lifecycle::FOREGROUND_FINALIZER;
 use portolan_types::{
     GroupResource, GroupVersion, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Scope, Uid, object,
 };
 use serde_json::Value;
 
-use crate::plane::{Listed, Plane, PlaneError};
+use crate::plane::{ObjectList, Plane, PlaneError};
 
-/// An owner reference, as it stands on the dependent.
+/// Owner reference of a dependent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnerRef {
     api_version: String,
     kind: String,
     name: String,
-    /// Uid of the owner: a namesake is another object.
+    /// Uid of the owner, which tells it from another object of its name.
     pub(super) uid: String,
-    /// Whether foreground deletion of the owner waits for this dependent.
+    /// True if foreground deletion of the owner waits for this dependent.
     pub(super) blocks: bool,
 }
 
-/// What an owner is called by the dependents that it has at one place. Equal for all of them, whether they block it or not.
+/// Owner as its dependents in one scope name it, with or without blocking it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerKey {
     pub(super) cluster: LogicalClusterId,
-    /// Of the dependents.
+    /// Scope of the dependents.
     scope: Scope,
     reference: OwnerRef,
 }
 
 impl OwnerKey {
-    /// Where the owner is; `None` when its kind is not served or it cannot be anywhere.
+    /// Returns the key of the owner; `None` if its kind is not served or the reference is impossible.
     pub(super) async fn find(&self, plane: &Plane) -> Result<Option<ObjectKey>, PlaneError> {
         let kind = self.reference.kind(plane, self.cluster).await?;
         Ok(kind.and_then(|kind| self.reference.key(&kind, self.cluster, &self.scope)))
     }
 }
 
-/// Whether the owner keeps its dependents.
+/// State of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
-    /// It is there and stays.
-    Solid,
+    /// It exists and stays.
+    Present,
     /// It is being deleted and waits for its dependents.
     Waiting,
-    /// It is gone, or was never there.
+    /// It does not exist.
     Absent,
-    /// Its kind is not served, or it is damaged: nothing is proven.
+    /// Unknown: its kind is not served, or it is damaged.
     Unknown,
-    /// It would be in a namespace, and its dependent is in none: it is nowhere to be looked for.
+    /// It would be in a namespace, and its dependent is cluster-scoped.
     Misplaced,
 }
 
-/// An owner that is gone.
+/// Owner that is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Gone {
-    /// Where it was.
+pub struct GoneOwner {
+    /// Its key.
     pub(super) key: ObjectKey,
     pub(super) uid: Uid,
 }
 
-impl Gone {
-    /// Whether it is what an object at `dependent` names.
+impl GoneOwner {
+    /// Returns true if a reference of an object at `dependent` names it.
     fn is(&self, dependent: &ObjectKey, reference: &OwnerRef) -> bool {
         let is_in_reach = matches!(self.key.scope, Scope::Cluster) || self.key.scope == dependent.scope;
         is_in_reach && *self.uid.as_str() == *reference.uid && *self.key.name.as_str() == *reference.name
@@ -89,8 +87,8 @@ impl OwnerRef {
         }
     }
 
-    /// The same, blocking nothing.
-    pub(super) fn whether_blocked_or_not(self) -> Self {
+    /// Returns the reference without the blocking flag.
+    pub(super) fn without_blocking(self) -> Self {
         Self { blocks: false, ..self }
     }
 
@@ -98,13 +96,13 @@ impl OwnerRef {
         object::owner_references(object).iter().map(Self::of).collect()
     }
 
-    /// As upstream tells of it, by an object in `namespace`.
-    pub(super) fn told_in(&self, namespace: &str) -> String {
+    /// Returns the owner as kube-controller-manager's Event names it, for an object in `namespace`.
+    pub(super) fn describe_in(&self, namespace: &str) -> String {
         let Self { api_version, kind, name, uid, .. } = self;
         format!("[{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}]")
     }
 
-    /// The kind by group and kind: an owner may be named in a version that is not served any more.
+    /// Returns the kind by group and kind: the version may not be served any more.
     async fn kind(&self, plane: &Plane, cluster: LogicalClusterId) -> Result<Option<Arc<Kind>>, PlaneError> {
         let Ok(version) = self.api_version.parse::<GroupVersion>() else { return Ok(None) };
         let builtin = Surface::builtin().kind_in_any_version(&version.group, &self.kind);
@@ -115,7 +113,7 @@ impl OwnerRef {
         Ok(found.map(|served| served.kind))
     }
 
-    /// Where the owner of an object in `dependent` must be: in its namespace, or at cluster scope.
+    /// Returns the key of the owner of an object in `dependent`: in its namespace, or cluster-scoped.
     fn key(&self, kind: &Kind, cluster: LogicalClusterId, dependent: &Scope) -> Option<ObjectKey> {
         let scope = match (kind.namespaced, dependent) {
             (false, _) => Scope::Cluster,
@@ -129,13 +127,13 @@ impl OwnerRef {
     }
 }
 
-/// Whether the owner that `reference` names is there, by name and uid, as the server shows it. `gone` is known to be gone:
-/// the definition of its kind may be, too.
+/// Returns the state of the owner that `reference` names, by name and uid, as the server shows it. `gone` is known to
+/// be gone, as the definition of its kind may be.
 pub(super) async fn state(
     plane: &Plane,
     dependent: &ObjectKey,
     reference: &OwnerRef,
-    gone: Option<&Gone>,
+    gone: Option<&GoneOwner>,
 ) -> Result<OwnerState, PlaneError> {
     let Some(kind) = reference.kind(plane, dependent.cluster).await? else {
         let is_gone = gone.is_some_and(|gone| gone.is(dependent, reference));
@@ -147,13 +145,13 @@ pub(super) async fn state(
     let Some(key) = reference.key(&kind, dependent.cluster, &dependent.scope) else { return Ok(OwnerState::Unknown) };
     let owner = match plane.get(&key).await {
         Ok(Some(owner)) => owner,
-        // One that was stored here is not computed.
+        // An object that was stored here is not computed.
         Ok(None) if plane.kinds().is_computed(&key) => {
             let is_gone = gone.is_some_and(|gone| gone.is(dependent, reference));
             return Ok(if is_gone { OwnerState::Absent } else { OwnerState::Unknown });
         }
         Ok(None) => return Ok(unstored(plane, &kind, &key, reference)),
-        // It is there. When it is deleted, every object is looked at again.
+        // It exists. When it is deleted, every object is checked again.
         Err(PlaneError::Store(StoreError::Damaged { .. })) => return Ok(OwnerState::Unknown),
         Err(error) => return Err(error),
     };
@@ -162,37 +160,37 @@ pub(super) async fn state(
     }
     let waiting = object::is_deleting(&owner.object)
         && object::finalizers(&owner.object).any(|finalizer| finalizer == FOREGROUND_FINALIZER);
-    Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
+    Ok(if waiting { OwnerState::Waiting } else { OwnerState::Present })
 }
 
-/// Returns the state of an owner that is not stored. It may be shown all the same: roles that all logical clusters share, a logical
-/// cluster's own face.
+/// Returns the state of an owner that is not stored. It may be shown all the same: roles that all logical clusters
+/// share, a logical cluster's own face.
 fn unstored(plane: &Plane, kind: &Kind, key: &ObjectKey, reference: &OwnerRef) -> OwnerState {
     match plane.kinds().uid_unstored(key) {
-        Some(uid) if uid == reference.uid => OwnerState::Solid,
-        // What nobody can ask for is never seen to be gone.
+        Some(uid) if uid == reference.uid => OwnerState::Present,
+        // A resource that is not served is never proven to be gone.
         None if !kind.has_verb("get") => OwnerState::Unknown,
         Some(_) | None => OwnerState::Absent,
     }
 }
 
-/// Where owners are that are not where their dependents look for them. Of each it is asked once: it takes a read for every
+/// Locations of owners in other namespaces than their dependents. They are cached, because a search reads every
 /// namespace, an owner may have many dependents, and no other object will ever have its uid.
 #[derive(Default)]
-pub(super) struct Whereabouts(Mutex<HashMap<(LogicalClusterId, OwnerRef), Option<Scope>>>);
+pub(super) struct OwnerLocations(Mutex<HashMap<(LogicalClusterId, OwnerRef), Option<Scope>>>);
 
-impl Whereabouts {
-    /// Owners that are known; then all are forgotten.
+impl OwnerLocations {
+    /// Most cached owners; then all are dropped.
     const MOST: usize = 1024;
 
-    /// Whether what `reference` names is in another namespace than its dependent, where it owns nothing of it.
+    /// Returns true if the owner is in another namespace than its dependent, where it owns nothing.
     pub(super) async fn is_elsewhere(
         &self,
         plane: &Plane,
         dependent: &ObjectKey,
         reference: &OwnerRef,
     ) -> Result<bool, PlaneError> {
-        let owner = (dependent.cluster, reference.clone().whether_blocked_or_not());
+        let owner = (dependent.cluster, reference.clone().without_blocking());
         let known = self.lock().get(&owner).cloned();
         let place = match known {
             Some(known) => known,
@@ -214,12 +212,12 @@ impl Whereabouts {
     }
 }
 
-/// The namespace that what `reference` names is in.
+/// Searches the namespace of an owner.
 async fn find(plane: &Plane, cluster: LogicalClusterId, reference: &OwnerRef) -> Result<Option<Scope>, PlaneError> {
     let kind = reference.kind(plane, cluster).await?;
     let Some(kind) = kind.filter(|kind| kind.namespaced) else { return Ok(None) };
     let mut namespaces = plane.slices(RangeScope::Cluster(cluster, GroupResource::new("", "namespaces")));
-    while let Some(Listed { found, damaged }) = namespaces.next().await? {
+    while let Some(ObjectList { found, damaged }) = namespaces.next().await? {
         let names = found.iter().map(|found| &found.key.name).chain(damaged.iter().map(|found| &found.key.name));
         for scope in names.filter_map(|name| name.as_str().parse().ok()).map(Scope::Namespace) {
             let Some(key) = reference.key(&kind, cluster, &scope) else { continue };
@@ -232,16 +230,14 @@ async fn find(plane: &Plane, cluster: LogicalClusterId, reference: &OwnerRef) ->
     Ok(None)
 }
 
-/// Owners that the object of an event names, which may wait for it.
+/// Returns the owners that the object of an event names, which may wait for it.
 pub(super) fn owners_of(event: &Event) -> impl Iterator<Item = OwnerKey> {
-    let object = match event.record.header.owners.is_empty() {
-        true => None,
-        false => event.record.to_value(ResourceVersion::FIRST).ok(),
-    };
+    let object =
+        if event.record.header.owners.is_empty() { None } else { event.record.to_value(ResourceVersion::FIRST).ok() };
     let references = object.map(|object| OwnerRef::all(&object)).unwrap_or_default();
     references.into_iter().map(|reference| OwnerKey {
         cluster: event.key.cluster,
         scope: event.key.scope.clone(),
-        reference: reference.whether_blocked_or_not(),
+        reference: reference.without_blocking(),
     })
 }

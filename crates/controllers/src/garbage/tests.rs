@@ -1,7 +1,4 @@
-use portolan_machinery::{
-    custom::Definition,
-    kinds::{BuiltinKinds, KindTable, Kinds, Surface},
-};
+use portolan_kinds::{BuiltinKinds, KindTable, Kinds, Surface, custom::Definition};
 use portolan_store::{Expect, Transaction};
 use portolan_types::{GroupVersionKind, LogicalClusterId, Record, Scope, Seams, Status};
 use serde_json::json;
@@ -35,7 +32,7 @@ impl Kinds for Shows {
     }
 }
 
-/// Objects, and a collector that looks at what it is told to look at.
+/// Objects, and a collector that looks at the objects it is given.
 struct Stage {
     plane: Arc<Plane>,
     collector: GarbageCollector,
@@ -54,7 +51,7 @@ impl Stage {
         self.plane.table().kind(&gvk).unwrap()
     }
 
-    async fn create(&self, object: Value) -> Found {
+    async fn create(&self, object: Value) -> PlaneObject {
         self.plane.create(self.kind(&object), HOME, object).await.unwrap().unwrap()
     }
 
@@ -125,10 +122,10 @@ async fn an_object_that_was_changed_since_it_was_found_goes_only_by_what_it_is_n
         let kind = s.kind(&found.object);
         let write = |object: &mut Value| {
             change(object);
-            Step::Write(None)
+            PlaneChange::Write(None)
         };
         s.plane.change(kind, &found.key, write).await.unwrap();
-        s.collector.attempt(kind, &found, Cause::Looked).await.unwrap();
+        s.collector.collect(kind, &found, OwnerChange::Checked).await.unwrap();
         let now = s.get(&found.key).await;
         assert_eq!(now.is_some_and(|now| !object::is_deleting(&now)), stays, "{case}");
         s.remove(&found.key).await;
@@ -141,7 +138,7 @@ async fn who_keeps_an_object_and_where_it_is_looked_for() {
     for name in ["shop", "other", "default"] {
         s.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
     }
-    let uid = |found: &Found| object::meta_text(&found.object, "uid").to_owned();
+    let uid = |found: &PlaneObject| object::meta_text(&found.object, "uid").to_owned();
     let keeper = reference("v1", "ConfigMap", "keeper", &uid(&s.create(map("shop", "keeper")).await));
     let away = uid(&s.create(map("other", "away")).await);
     let elsewhere = reference("v1", "ConfigMap", "away", &away);
@@ -209,8 +206,8 @@ async fn an_owner_that_is_shown_and_not_stored_keeps_its_dependents() {
             let found = s.create(owned(map("shop", "dependent"), &[&owner])).await;
             let look = match looked_at_as {
                 "itself" => Key::Object(found.key.clone()),
-                "one of all" => Key::AllOf(HOME),
-                _ => Key::DependentsOf(Gone { key: key.clone(), uid: Clone::clone(&uid) }),
+                "one of all" => Key::AllOwned(HOME),
+                _ => Key::DependentsOf(GoneOwner { key: key.clone(), uid: Clone::clone(&uid) }),
             };
             s.collector.reconcile(&look).await.unwrap();
             assert_eq!(s.get(&found.key).await.is_some(), stays, "{case}, as {looked_at_as}");
@@ -228,13 +225,13 @@ async fn an_owner_that_may_be_computed_keeps_its_dependents_until_it_is_seen_to_
     let key = ObjectKey::cluster_scoped(HOME, resource, "east".parse().unwrap());
     for look in [
         Key::Object(found.key.clone()),
-        Key::AllOf(HOME),
-        Key::DependentsOf(Gone { key: key.clone(), uid: "other".parse().unwrap() }),
+        Key::AllOwned(HOME),
+        Key::DependentsOf(GoneOwner { key: key.clone(), uid: "other".parse().unwrap() }),
     ] {
         s.collector.reconcile(&look).await.unwrap();
         assert!(s.get(&found.key).await.is_some(), "{look:?}");
     }
-    s.collector.reconcile(&Key::DependentsOf(Gone { key, uid: "inherited".parse().unwrap() })).await.unwrap();
+    s.collector.reconcile(&Key::DependentsOf(GoneOwner { key, uid: "inherited".parse().unwrap() })).await.unwrap();
     assert_eq!(s.get(&found.key).await, None, "its own one that was deleted");
 }
 
@@ -254,9 +251,9 @@ async fn one_look_deletes_a_share_of_many_dependents_and_the_next_goes_on_behind
         (all.len(), all.iter().filter(|found| object::is_deleting(&found.object)).count())
     };
     let key = ObjectKey { name: "gone".parse().unwrap(), ..s.create(map("shop", "other")).await.key };
-    let key = Key::DependentsOf(Gone { key, uid: "gone".parse().unwrap() });
+    let key = Key::DependentsOf(GoneOwner { key, uid: "gone".parse().unwrap() });
     let (mut looks, mut before) = (1, 0);
-    while s.collector.reconcile(&key).await.unwrap() == GO_ON {
+    while s.collector.reconcile(&key).await.unwrap() == REQUEUE_NOW {
         let (left, marked) = count().await;
         let done = 2 * EACH - left + marked;
         assert!((SHARE..2 * SHARE).contains(&(done - before)), "{done} after {before}");
@@ -264,7 +261,7 @@ async fn one_look_deletes_a_share_of_many_dependents_and_the_next_goes_on_behind
     }
     assert!(looks > 1);
     assert_eq!(count().await, (EACH, EACH), "those that are held have been asked");
-    assert_eq!(s.collector.reconcile(&key).await.unwrap(), Outcome::Done, "and are not asked again");
+    assert_eq!(s.collector.reconcile(&key).await.unwrap(), WorkOutcome::Done, "and are not asked again");
 }
 
 #[tokio::test]
@@ -276,15 +273,15 @@ async fn what_was_owned_by_one_whose_definition_has_gone_with_it_goes() {
         let resource = GroupResource::new("example.dev", "widgets");
         let scope = Scope::Namespace(namespace.parse().unwrap());
         let key = ObjectKey { cluster: HOME, resource, scope, name: "w".parse().unwrap() };
-        Key::DependentsOf(Gone { key, uid: uid.parse().unwrap() })
+        Key::DependentsOf(GoneOwner { key, uid: uid.parse().unwrap() })
     };
     let looked = s.collector.reconcile(&at("other", "one")).await.unwrap();
     assert_eq!(
         (looked, s.get(&found.key).await.is_some()),
-        (Outcome::CheckAgainIn(UNSERVED), true),
+        (WorkOutcome::RequeueAfter(UNSERVED), true),
         "in another namespace"
     );
-    assert_eq!(s.collector.reconcile(&at("shop", "one")).await.unwrap(), Outcome::Done);
+    assert_eq!(s.collector.reconcile(&at("shop", "one")).await.unwrap(), WorkOutcome::Done);
     assert_eq!(s.get(&found.key).await, None);
 }
 
@@ -302,7 +299,7 @@ async fn the_same_uid_in_two_logical_clusters_is_of_two_owners() {
         keys.push((s.put(cluster, &owner).await, s.put(cluster, &with_uid(dependent.clone(), "d")).await));
     }
     s.remove(&keys[0].0).await;
-    let gone = Gone { key: keys[0].0.clone(), uid: "same".parse().unwrap() };
+    let gone = GoneOwner { key: keys[0].0.clone(), uid: "same".parse().unwrap() };
     s.collector.reconcile(&Key::DependentsOf(gone)).await.unwrap();
     for key in [&keys[0].1, &keys[1].1] {
         s.collector.reconcile(&Key::Object(key.clone())).await.unwrap();
@@ -321,7 +318,7 @@ async fn where_an_owner_is_that_is_elsewhere_is_asked_once_and_only_for_what_was
     let away = s.create(map("other", "away")).await;
     let owner = reference("v1", "ConfigMap", "away", object::meta_text(&away.object, "uid"));
     let one = s.create(owned(map("shop", "one"), &[&owner])).await;
-    s.collector.reconcile(&Key::AllOf(HOME)).await.unwrap();
+    s.collector.reconcile(&Key::AllOwned(HOME)).await.unwrap();
     assert_eq!((s.get(&one.key).await, s.events().await.len()), (None, 0), "among all there are nobody is looked for");
     for (name, is_there) in [("two", true), ("three", false)] {
         let dependent = s.create(owned(map("shop", name), &[&owner])).await;

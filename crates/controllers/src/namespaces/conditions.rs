@@ -1,58 +1,59 @@
-//! What a namespace that is being deleted says of its end, in upstream's words (`namespace/deletion/status_condition_utils.go`).
+//! Conditions of a namespace that is being deleted, in kube-controller-manager's words
+//! (`namespace/deletion/status_condition_utils.go`).
 
-use portolan_machinery::kinds::Kind;
+use portolan_kinds::Kind;
 use portolan_types::Status;
 use serde_json::{Value, json};
 
 use crate::{
-    plane::{Found, PlaneError},
-    remains::{Remains, set_conditions},
+    plane::{PlaneError, PlaneObject},
+    remaining_content::{RemainingContent, set_conditions},
 };
 
-/// What emptying a namespace came to.
+/// Result of a pass over a namespace.
 #[derive(Default)]
-pub(super) struct Emptied {
-    /// Why not all resources of the logical cluster are known.
+pub(super) struct EmptyingReport {
+    /// Reason why not all resources of the logical cluster are known.
     pub(super) undiscovered: Option<Status>,
-    /// Why objects could not be deleted, one for each kind.
+    /// Errors of deletions, one per kind.
     pub(super) failures: Vec<PlaneError>,
-    remains: Remains,
+    remains: RemainingContent,
 }
 
-/// Type, reason and message of a condition that is as it should be.
-type Fine = (&'static str, &'static str, &'static str);
+/// Type, reason and message of a healthy condition.
+type HealthyCondition = (&'static str, &'static str, &'static str);
 
-const DISCOVERED: Fine =
+const DISCOVERED: HealthyCondition =
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered");
-const PARSED: Fine =
+const PARSED: HealthyCondition =
     ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed");
-const DELETED: Fine = (
+const DELETED: HealthyCondition = (
     "NamespaceDeletionContentFailure",
     "ContentDeleted",
     "All content successfully deleted, may be waiting on finalization",
 );
-const REMOVED: Fine = ("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed");
-const FINALIZED: Fine =
+const REMOVED: HealthyCondition = ("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed");
+const FINALIZED: HealthyCondition =
     ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished");
 
-impl Emptied {
-    /// Takes in what is left of a kind.
-    pub(super) fn add(&mut self, kind: &Kind, left: &[Found]) {
+impl EmptyingReport {
+    /// Records the remaining objects of a kind.
+    pub(super) fn add(&mut self, kind: &Kind, left: &[PlaneObject]) {
         let resource = kind.group_resource();
         left.iter().for_each(|found| self.remains.add(&resource, &found.object));
     }
 
-    /// Whether nothing is left, as far as can be told.
+    /// Returns true if nothing is left, as far as is known.
     pub(super) fn is_done(&self) -> bool {
         self.remains.is_empty() && self.undiscovered.is_none() && self.failures.is_empty()
     }
 
-    /// What failed, if anything did.
+    /// Returns the first error, if any.
     pub(super) fn into_error(self) -> Option<PlaneError> {
         self.undiscovered.map(PlaneError::from).or_else(|| self.failures.into_iter().next())
     }
 
-    /// Writes the conditions down. Whether any has changed; its time does with its status only.
+    /// Writes the conditions. Returns true if any has changed; its time changes with its status only.
     pub(super) fn write_to(&self, namespace: &mut Value, now: &str) -> bool {
         set_conditions(namespace, self.conditions(), now)
     }
@@ -75,7 +76,7 @@ impl Emptied {
     }
 }
 
-fn condition((kind, fine, all_is_well): Fine, reason: &str, wrong: Option<String>) -> Value {
+fn condition((kind, fine, all_is_well): HealthyCondition, reason: &str, wrong: Option<String>) -> Value {
     match wrong {
         None => json!({"type": kind, "status": "False", "reason": fine, "message": all_is_well}),
         Some(message) => json!({"type": kind, "status": "True", "reason": reason, "message": message}),
@@ -84,13 +85,13 @@ fn condition((kind, fine, all_is_well): Fine, reason: &str, wrong: Option<String
 
 #[cfg(test)]
 mod tests {
-    use portolan_machinery::kinds::KindTable;
+    use portolan_kinds::KindTable;
     use portolan_types::{GroupVersionKind, ObjectKey, ResourceVersion};
 
     use super::*;
 
-    fn left(finalizers: &[&[&str]]) -> Vec<Found> {
-        let found = |finalizers: &&[&str]| Found {
+    fn left(finalizers: &[&[&str]]) -> Vec<PlaneObject> {
+        let found = |finalizers: &&[&str]| PlaneObject {
             key: ObjectKey::cluster_scoped(
                 portolan_types::LogicalClusterId::ROOT,
                 portolan_types::GroupResource::new("", "any"),
@@ -112,12 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_tells_of_its_end_in_upstreams_words() {
+    fn a_namespace_reports_its_deletion_in_kube_apiservers_words() {
         let table = KindTable::builtin();
         let kind = |group: &str, kind: &str| table.kind(&GroupVersionKind::new(group, "v1", kind)).unwrap();
         let mut namespace = json!({"status": {"phase": "Terminating", "conditions": [
             {"type": "example.com/Own", "status": "True"}]}});
-        let mut emptied = Emptied::default();
+        let mut emptied = EmptyingReport::default();
         emptied.add(kind("", "Secret"), &left(&[&[]]));
         emptied.add(kind("", "ConfigMap"), &left(&[&["x/y", "a/b"], &["x/y"]]));
         emptied.add(kind("apps", "Deployment"), &left(&[&["x/y"]]));
@@ -143,7 +144,7 @@ mod tests {
                  finalizers remaining: a/b in 1 resource instances, x/y in 3 resource instances | 1",
             ]
         );
-        let mut later = Emptied::default();
+        let mut later = EmptyingReport::default();
         later.add(kind("", "ConfigMap"), &left(&[&["x/y"]]));
         later.undiscovered = Some(Status::bad_request("no answer"));
         assert!(later.write_to(&mut namespace, "3"));

@@ -1,20 +1,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use portolan_machinery::{
-    custom::Definition,
-    kinds::{KindTable, Kinds, Surface},
-};
-use portolan_store::{
-    Committed, Durable, DynStore, Engine, EventStream, Expect, Hold, RangePage, Store, StoreConfig, StoreError,
-    Transaction, WatchScope,
-};
-use portolan_types::{Record, ResourceVersion, Seams, Status};
+use portolan_kinds::{KindTable, Kinds, Surface, custom::Definition};
+use portolan_store::{DynStore, Engine, Expect, RangePage, StoreConfig, StoreError, StoreLayer, Transaction};
+use portolan_types::{Record, Seams, Status};
 use serde_json::json;
 
 use super::*;
 
-/// A store that tells of no ConfigMaps, and kinds that nobody knows, for as long as it is told to fail. Of what is damaged it
-/// knows one.
+/// A store that tells of no ConfigMaps, and unknown kinds, for as long as it is set to fail. Of what is
+/// damaged it knows one.
 #[derive(Clone)]
 struct Failing {
     inner: DynStore,
@@ -34,7 +28,11 @@ impl Failing {
     }
 }
 
-impl Store for Failing {
+impl StoreLayer for Failing {
+    fn inner(&self) -> &DynStore {
+        &self.inner
+    }
+
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
         let is_maps =
             matches!(&request.scope, RangeScope::Namespace(_, resource, _) if *resource.resource == *"configmaps");
@@ -52,68 +50,17 @@ impl Store for Failing {
         })
     }
 
-    fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
-        self.inner.commit(txn)
-    }
-
-    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
-        self.inner.get(key)
-    }
-
-    fn watch(
-        &self,
-        scope: WatchScope,
-        after: Option<ResourceVersion>,
-    ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
-        self.inner.watch(scope, after)
-    }
-
-    fn current(&self) -> ResourceVersion {
-        self.inner.current()
-    }
-
-    fn health(&self) -> Result<(), StoreError> {
-        self.inner.health()
-    }
-
-    fn oldest(&self) -> ResourceVersion {
-        self.inner.oldest()
-    }
-
-    fn back(&self, revisions: u64) -> ResourceVersion {
-        self.inner.back(revisions)
-    }
-
-    fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(upto)
-    }
-
-    fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
-        self.inner.delete_cluster(cluster)
-    }
-
-    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
-        self.inner.hold(at)
-    }
-
-    fn known_damage(&self) -> Vec<portolan_store::Damaged> {
+    fn known_damage(&self) -> Vec<portolan_store::DamagedObject> {
         self.inner.known_damage().into_iter().take(1).collect()
-    }
-
-    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
-        self.inner.gone_clusters()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }
 
 impl Kinds for Failing {
     fn of(&self, _: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
-        let answer = match self.kinds.load(Ordering::Relaxed) {
-            true => Err(Status::internal("nobody knows")),
-            false => Ok(Surface::builtin()),
+        let answer = if self.kinds.load(Ordering::Relaxed) {
+            Err(Status::internal("nobody knows"))
+        } else {
+            Ok(Surface::builtin())
         };
         Box::pin(async { answer })
     }
@@ -134,9 +81,9 @@ impl Kinds for Failing {
 struct Stage {
     failing: Failing,
     plane: Arc<Plane>,
-    namespaces: Namespaces,
+    namespaces: NamespaceController,
     key: ObjectKey,
-    place: Place,
+    place: NamespaceAddress,
 }
 
 impl Stage {
@@ -149,7 +96,7 @@ impl Stage {
         let failing = Failing { inner: store, maps: Arc::default(), kinds: Arc::default(), behind: Arc::default() };
         let plane = Plane::new(Arc::new(failing.clone()), KindTable::builtin(), Seams::system());
         let plane = Arc::new(plane.with_kinds(Arc::new(failing.clone())));
-        let namespaces = Namespaces::new(plane.clone());
+        let namespaces = NamespaceController::new(plane.clone());
         let create = async |object: Value| {
             let gvk = GroupVersionKind::new("", "v1", object["kind"].as_str().unwrap());
             let kind = plane.table().kind(&gvk).unwrap();
@@ -209,9 +156,9 @@ async fn what_cannot_be_deleted_is_told_and_keeps_nothing_else() {
 async fn what_comes_behind_a_look_is_seen_before_the_namespace_goes() {
     let s = Stage::with(namespace(&[])).await;
     s.failing.behind.store(true, Ordering::Relaxed);
-    assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), Outcome::CheckAgainIn(LINGER));
+    assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), WorkOutcome::RequeueAfter(LINGER));
     assert!(s.get().await.is_some() && !s.is_empty("configmaps").await);
-    assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), Outcome::Done);
+    assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), WorkOutcome::Done);
     assert!(s.get().await.is_none() && s.is_empty("configmaps").await);
 }
 
@@ -259,7 +206,7 @@ async fn one_look_empties_a_share_of_a_namespace_and_the_next_goes_on_behind_it(
         (all.len(), all.iter().filter(|found| object::is_deleting(&found.object)).count())
     };
     let mut cut = 0;
-    while s.namespaces.reconcile(&s.place).await.unwrap() == GO_ON {
+    while s.namespaces.reconcile(&s.place).await.unwrap() == REQUEUE_NOW {
         cut += 1;
         let (left, marked) = count().await;
         let done = 2 * EACH - left + marked;
@@ -269,7 +216,10 @@ async fn one_look_empties_a_share_of_a_namespace_and_the_next_goes_on_behind_it(
     assert!(s.is_empty("secrets").await);
     assert_eq!(s.wrong().await.len(), 2, "{:?}", s.wrong().await);
     let waits = s.namespaces.reconcile(&s.place).await.unwrap();
-    assert!(matches!(waits, Outcome::CheckAgainIn(rest) if rest < RECHECK), "it rests after a long look: {waits:?}");
+    assert!(
+        matches!(waits, WorkOutcome::RequeueAfter(rest) if rest < RECHECK),
+        "it rests after a long look: {waits:?}"
+    );
 }
 
 #[tokio::test]
@@ -284,7 +234,7 @@ async fn a_namespace_stays_for_the_finalizers_of_others() {
     assert_eq!(s.wrong().await, [""; 0], "it says that all is well");
     let finalize = |namespace: &mut Value| {
         namespace["spec"] = json!({});
-        Step::Write(Some("finalize"))
+        PlaneChange::Write(Some("finalize"))
     };
     s.plane.change(s.namespaces.kind, &s.key, finalize).await.unwrap();
     assert_eq!(s.get().await, None);

@@ -1,44 +1,44 @@
-//! One resource of all logical clusters, listed and watched for the loops that are about it.
+//! Feed of one resource of all logical clusters: a list and a watch, for the controllers that follow it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use portolan_store::{Change, DynStore, Event, EventStream, RangeRequest, RangeScope, StoreError, WatchScope};
+use portolan_store::{ChangeKind, DynStore, Event, EventStream, RangeRequest, RangeScope, StoreError, WatchScope};
 use portolan_types::{GroupResource, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 use tracing::warn;
 
-/// Objects read per step of a listing.
+/// Objects per page.
 const PAGE: usize = 500;
-/// Wait before a broken feed is set up again: at first, and at most when it never comes to its watch.
+/// First and longest backoff of a broken feed.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// How often a feed that is to end looks how far it has come: while nothing is written nothing tells it.
+/// Interval at which a feed that is to end checks its progress: without writes nothing else tells.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Takes in what a feed brings.
-pub(super) trait Fed: Send + Sync {
+/// Receiver of the events of a feed.
+pub(super) trait EventSink: Send + Sync {
     /// Name in logs.
     fn name(&self) -> &'static str;
-    /// An event has been seen. Listed objects come as `Created`.
-    fn take_in(&self, event: &Event);
-    /// An object is there and cannot be read.
+    /// Handles an event. Listed objects come as `Created`.
+    fn handle_event(&self, event: &Event);
+    /// Handles an object that cannot be read.
     fn unreadable(&self, _: &ObjectKey) {}
-    /// A damaged object is not there any more, of which nothing is known but its address.
+    /// Handles the absence of a damaged object, of which only the key is known.
     fn lost(&self, _: &ObjectKey) {}
-    /// All objects that are there come now.
+    /// Begins a list.
     fn listing(&self) {}
-    /// They all came, as of this revision.
+    /// Ends a list, as of this revision.
     fn listed(&self, _: ResourceVersion) {}
 }
 
-/// Up to which revision a feed runs; `None` is for as long as anybody is there to tell it.
-pub(super) type Upto = Option<ResourceVersion>;
+/// Revision at which a feed ends; `None` runs on.
+pub(super) type FeedEnd = Option<ResourceVersion>;
 
-/// Lists, then watches; starts over when the watch breaks. Ends when it has brought everything up to where it is to end.
+/// Lists, then watches; starts over after a broken watch. Ends after the revision at which it is to end.
 pub(super) async fn feed(
     store: DynStore,
     resource: GroupResource,
-    fed: Vec<Arc<dyn Fed>>,
-    mut upto: watch::Receiver<Upto>,
+    fed: Vec<Arc<dyn EventSink>>,
+    mut upto: watch::Receiver<FeedEnd>,
 ) {
     let (mut pause, mut unreadable) = (RETRY.0, BTreeSet::new());
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn feed(
                 match watch(&store, &resource, revision, &fed, &mut upto).await {
                     Ok(()) => return,
                     Err(error) => {
-                        // What is deleted after it was listed is found missing in the next listing.
+                        // An object that was deleted after it was listed is missing in the next list.
                         if let StoreError::Damaged { key, .. } = &error {
                             unreadable.insert(key.clone());
                         }
@@ -59,26 +59,27 @@ pub(super) async fn feed(
             Err(error) => error,
         };
         let loops: Vec<_> = fed.iter().map(|fed| fed.name()).collect();
-        warn!(?loops, %resource, %error, ?pause, "feed broke, listing again");
+        warn!(?loops, %resource, %error, ?pause, "watch broke, will list again");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RETRY.1);
     }
 }
 
-/// Brings all that is there. `unreadable` is what could not be read: before, and then now; what is none of it any more may be gone.
+/// Lists all objects. `unreadable` are the damaged ones, of the last list and then of this one; those missing in this
+/// one may be gone.
 async fn list(
     store: &DynStore,
     resource: &GroupResource,
-    fed: &[Arc<dyn Fed>],
+    fed: &[Arc<dyn EventSink>],
     unreadable: &mut BTreeSet<ObjectKey>,
 ) -> Result<ResourceVersion, StoreError> {
     let mut now = BTreeSet::new();
     fed.iter().for_each(|fed| fed.listing());
-    let mut request = RangeRequest::slices(RangeScope::AllClusters(resource.clone())).past_damage();
+    let mut request = RangeRequest::slices(RangeScope::AllClusters(resource.clone())).skip_damaged();
     request.limit = Some(PAGE);
     loop {
         let page = store.range(request.clone()).await?;
-        // All pages at the first one's revision, so that the watch goes on without a gap.
+        // All pages are read at the revision of the first, so that the watch has no gap.
         request.at = Some(page.revision);
         request.after = page.last.clone();
         for found in &page.damaged {
@@ -88,12 +89,12 @@ async fn list(
         for object in page.objects {
             let event = Event {
                 revision: object.revision,
-                change: Change::Created,
+                change: ChangeKind::Created,
                 key: object.key,
                 record: object.record,
                 previous: None,
             };
-            fed.iter().for_each(|fed| fed.take_in(&event));
+            fed.iter().for_each(|fed| fed.handle_event(&event));
         }
         if !page.more {
             fed.iter().for_each(|fed| fed.listed(page.revision));
@@ -110,8 +111,8 @@ async fn watch(
     store: &DynStore,
     resource: &GroupResource,
     after: ResourceVersion,
-    fed: &[Arc<dyn Fed>],
-    upto: &mut watch::Receiver<Upto>,
+    fed: &[Arc<dyn EventSink>],
+    upto: &mut watch::Receiver<FeedEnd>,
 ) -> Result<(), StoreError> {
     let scope = WatchScope::Resource(resource.clone(), None);
     let mut events = store.watch(scope, Some(after)).await?;
@@ -123,8 +124,8 @@ async fn watch(
         tokio::select! {
             batch = events.next() => {
                 for event in batch?.events {
-                    fed.iter().for_each(|fed| fed.take_in(&event));
-                    // A long batch lets others in.
+                    fed.iter().for_each(|fed| fed.handle_event(&event));
+                    // A long batch yields to other tasks.
                     tokio::task::consume_budget().await;
                 }
             }

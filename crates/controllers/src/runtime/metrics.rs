@@ -1,31 +1,32 @@
-//! What loops tell about themselves and what they see.
+//! Metrics of controllers.
 
 use std::sync::Arc;
 
 use portolan_store::WorkMetrics;
 use prometheus::Registry;
 
-use super::census::{Census, Objects};
+use super::object_counts::{ObjectCountCollector, ObjectCounts};
 
-/// Numbers of all loops of a process.
+/// Metrics of all controllers of a process.
 #[derive(Clone)]
 pub struct LoopMetrics {
     pub(super) work: WorkMetrics,
-    pub(super) census: Arc<Census>,
+    pub(super) counts: Arc<ObjectCounts>,
 }
 
 impl LoopMetrics {
-    /// Registers them: `workqueue_*` by loop, `apiserver_storage_objects` and `apiserver_resource_objects` by resource.
+    /// Registers `workqueue_*` by controller, `apiserver_storage_objects` and `apiserver_resource_objects` by
+    /// resource.
     ///
     /// # Errors
-    /// When there is something of these names already.
+    /// If a metric of these names exists already.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let census = Arc::new(Census::new());
-        registry.register(Box::new(Objects::new(census.clone())?))?;
-        Ok(Self { work: WorkMetrics::register(registry)?, census })
+        let counts = Arc::new(ObjectCounts::new());
+        registry.register(Box::new(ObjectCountCollector::new(counts.clone())?))?;
+        Ok(Self { work: WorkMetrics::register(registry)?, counts })
     }
 
-    /// Those of work queues, for loops of other kinds.
+    /// Returns the metrics of work queues, for loops of other kinds.
     pub fn work(&self) -> &WorkMetrics {
         &self.work
     }

@@ -1,14 +1,15 @@
-//! What all loops share: keys in, one level-based reconcile per key, back-off on failure.
+//! Runtime of controllers: keys in, one level-based reconcile per key, backoff on failure.
 
-mod census;
-mod defined;
+mod defined_resources;
 mod feed;
+mod loops;
 mod metrics;
-mod run;
+mod object_counts;
+pub(crate) mod span;
 
+pub use loops::{Loops, TaskWrapper};
 pub use metrics::LoopMetrics;
-pub use portolan_types::work::Outcome;
-pub use run::{Loops, TaskWrapper};
+pub use portolan_types::work::WorkOutcome;
 
 use std::{fmt, time::Duration};
 
@@ -17,9 +18,9 @@ use portolan_types::{BoxFuture, GroupResource, ResourceVersion, work::WorkKey};
 
 use crate::PlaneError;
 
-/// One loop over all logical clusters. Level-based: an event only names keys, `reconcile` reads what is there.
+/// Controller for all logical clusters. Level-based: an event only names keys, `reconcile` reads the objects.
 pub trait Controller: Send + Sync + 'static {
-    /// What is reconciled.
+    /// Key of a reconcile.
     type Key: WorkKey<Tenant: Send> + fmt::Debug + Send + Sync + 'static;
 
     /// Name in logs and metrics.
@@ -28,30 +29,31 @@ pub trait Controller: Send + Sync + 'static {
     /// Resources, in all logical clusters, whose events name keys.
     fn resources(&self) -> Vec<GroupResource>;
 
-    /// Whether resources that logical clusters define by themselves, now and later, are followed as well.
+    /// Returns true if the controller follows custom resources as well, present and future ones.
     fn follows_defined(&self) -> bool {
         false
     }
 
-    /// The keys that an event makes worth a look. At the start every stored object comes as a `Created` event.
+    /// Returns the keys that an event affects. At the start every stored object comes as a `Created` event.
     fn keys(&self, event: &Event) -> Vec<Self::Key>;
 
-    /// How long a key of an event waits for more events to name it, so that one look serves all of them.
+    /// Returns the delay in which a key collects further events, so that one reconcile serves all of them.
     fn linger(&self, _: &Event, _: &Self::Key) -> Duration {
         Duration::ZERO
     }
 
-    /// All objects of one of its resources come next, each as a `Created` event: at the start, and again when a watch broke.
+    /// Begins a list of one of its resources, each object of which comes as a `Created` event: at the start, and again
+    /// after a broken watch.
     fn listing(&self) {}
 
-    /// All objects of one of its resources have come, as of this revision.
+    /// Ends a list, as of this revision.
     fn listed(&self, _: ResourceVersion) {}
 
-    /// Brings one key from what is to what should be. Each step is safe to repeat. A look at many objects takes a share of them and
-    /// comes again at once for the next: others wait for as long as it takes.
-    fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>>;
+    /// Reconciles one key. Each step can be repeated. A reconcile of many objects handles a share of them and is
+    /// requeued at once: others wait for as long as it takes.
+    fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>>;
 
-    /// How many keys are reconciled at once: of one tenant one less, if there are several.
+    /// Returns the number of keys that are reconciled concurrently; one tenant has one less, if there are several.
     fn workers(&self) -> usize {
         4
     }

@@ -1,4 +1,4 @@
-//! The answer: where an object should be, and why it is not elsewhere.
+//! Decision about an object: chosen and rejected physical clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,59 +7,70 @@ use portolan_types::{
     placement::{DivisionBasis, PolicyRef},
 };
 
-use crate::reason::Reason;
+use crate::{exclusion_reason::ExclusionReason, workload::PinScope};
 
-/// A physical cluster that should have a copy.
+/// Physical cluster that should have a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenCluster {
     /// Its name.
     pub name: String,
     /// Its uid.
     pub uid: Uid,
-    /// Its part of the replicas; `None` is all of them.
+    /// Replicas of this copy; `None` is all of them.
     pub replicas: Option<i64>,
 }
 
-/// A physical cluster that was left out.
+/// Physical cluster that gets no copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejected {
+pub struct RejectedCluster {
     /// Its name.
     pub name: String,
     /// Its uid.
     pub uid: Uid,
-    /// Why.
-    pub reason: Reason,
+    /// Reason.
+    pub reason: ExclusionReason,
 }
 
 /// Outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All that was wanted.
+pub enum DecisionOutcome {
+    /// Placed as wanted.
     Placed,
-    /// Less than was wanted: what, in one sentence.
+    /// Placed on fewer clusters, or with fewer replicas, than wanted: the sentence.
     Partly(String),
     /// No physical cluster fits.
     Unplaced,
-    /// A policy wants it to run nowhere.
+    /// A policy keeps it from running.
     Stopped,
-    /// It has ended, and has no copy any more: what became of it is kept above.
+    /// It has ended, and has no copy any more. Its status is kept upstream.
     Finished,
-    /// Its pods are not let in, so no copy of it is made, and none is changed.
-    Refused(Refusal),
+    /// Its pods are refused: no copy is made or changed.
+    Refused(PodRefusal),
+    /// Nothing is decided about it: no copy comes or goes.
+    Suspended(DecisionHold),
 }
 
-/// Why the pods of an object are not let in.
+/// Reason for which nothing is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// One word: `AdmissionRefused`, `QuotaExceeded` or `SchedulingGated`.
+pub struct DecisionHold {
+    /// One word: `SchedulingSuspended` or `ExpressionFailed`.
     pub reason: &'static str,
-    /// The sentence that the API answers with.
+    /// Sentence.
     pub message: String,
 }
 
-impl Refusal {
+/// Refusal of the pods of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRefusal {
+    /// One word: `AdmissionRefused`, `QuotaExceeded` or `SchedulingGated`.
+    pub reason: &'static str,
+    /// Sentence of the API's answer.
+    pub message: String,
+}
+
+impl PodRefusal {
     /// Returns true for sentences that differ only in how much of a quota was in use at that moment.
-    pub fn says_the_same(one: &str, other: &str) -> bool {
+    pub fn is_same_message(one: &str, other: &str) -> bool {
         fn head(text: &str) -> &str {
             text.split_once(", used: ").map_or(text, |(head, _)| head)
         }
@@ -69,22 +80,23 @@ impl Refusal {
 
 /// Decision about the physical clusters of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct PlacementDecision {
     /// Sorted by name.
-    pub chosen: Vec<Chosen>,
+    pub chosen: Vec<ChosenCluster>,
     /// Sorted by name; one for each physical cluster that was not chosen.
-    pub rejected: Vec<Rejected>,
+    pub rejected: Vec<RejectedCluster>,
     /// The policy that decided; `None` is the namespace's default decision.
     pub policy: Option<PolicyRef>,
     /// Outcome of the decision.
-    pub outcome: Outcome,
-    /// Copies that stay although their physical cluster is refused, and what of the policy has no effect, in sentences.
+    pub outcome: DecisionOutcome,
+    /// Sentences about copies that stay on rejected physical clusters, and about parts of the policy without effect.
     pub held: Vec<String>,
-    /// A copy stays where it should not, because the data on its volumes would stay behind.
+    /// True if a copy stays on a rejected physical cluster because of the data on its volumes.
     pub move_refused: bool,
-    /// Physical clusters that are gone, with volumes of the object that nobody has given up: it is not started anew elsewhere.
+    /// Physical clusters that are gone and had volumes of the object that were not given up: it is not started again
+    /// elsewhere.
     pub lost: BTreeSet<Uid>,
-    /// Most replicas that the bounds admit on chosen physical clusters whose copies should have more, by uid.
+    /// Most replicas that the bounds allow on chosen physical clusters whose copies should have more, by uid.
     pub limits: BTreeMap<Uid, i64>,
     /// `PlacementRecord::preferred_since`.
     pub preferred_since: Option<i64>,
@@ -94,45 +106,50 @@ pub struct Decision {
     pub by: String,
     /// The names in the pin, when there is one.
     pub pinned_to: String,
-    /// Seconds after which time alone may change the decision.
+    /// Object that carries the pin, when there is one.
+    pub pinned_by: Option<PinScope>,
+    /// Seconds after which the decision may change without another event.
     pub recheck_in: Option<i64>,
-    /// `metadata.generation` that it was made for.
+    /// `metadata.generation` of the object.
     pub generation: i64,
 }
 
-impl Decision {
+impl PlacementDecision {
     /// Returns true for an object that should have no copy anywhere.
     pub fn is_to_end(&self) -> bool {
-        matches!(self.outcome, Outcome::Stopped | Outcome::Finished)
+        matches!(self.outcome, DecisionOutcome::Stopped | DecisionOutcome::Finished)
     }
 
-    /// The same when its pods are not let in: nothing comes, and what is there stays as it is.
+    /// Turns the decision into that of an object whose pods are refused: no copy is made, and copies that exist stay
+    /// as they are.
     #[must_use]
-    pub fn refused(self, refusal: Refusal) -> Self {
-        Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: Outcome::Refused(refusal), ..self }
+    pub fn refused(self, refusal: PodRefusal) -> Self {
+        Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: DecisionOutcome::Refused(refusal), ..self }
     }
 
-    /// Counts the physical clusters that were left out, by reason.
-    pub fn counts(&self) -> BTreeMap<Reason, u32> {
+    /// Counts the rejected physical clusters by reason.
+    pub fn counts(&self) -> BTreeMap<ExclusionReason, u32> {
         let mut counts = BTreeMap::new();
         self.rejected.iter().for_each(|r| *counts.entry(r.reason).or_insert(0) += 1);
         counts
     }
 
-    /// One line: `placed on eu-1,us-1 by policy web-everywhere`, or `0/3 physical clusters fit: 1 cordoned, 2 not ready`.
+    /// Returns the decision in one line, such as `placed on eu-1,us-1 by policy web-everywhere`, or `0/3 physical
+    /// clusters fit: 1 cordoned, 2 not ready`.
     pub fn summary(&self) -> String {
         let names: Vec<&str> = self.chosen.iter().map(|c| c.name.as_str()).collect();
         match &self.outcome {
-            Outcome::Placed | Outcome::Partly(_) | Outcome::Unplaced if self.move_refused => {
+            DecisionOutcome::Placed | DecisionOutcome::Partly(_) | DecisionOutcome::Unplaced if self.move_refused => {
                 "the move is refused".into()
             }
-            Outcome::Placed => format!("placed on {} {}", names.join(","), self.by),
-            Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
-            Outcome::Stopped => format!("kept from running {}", self.by),
-            Outcome::Finished => "it has ended, and its copy is not kept any more".into(),
-            Outcome::Refused(refusal) => refusal.message.clone(),
-            Outcome::Unplaced if self.rejected.is_empty() => "no physical cluster is in reach".into(),
-            Outcome::Unplaced => {
+            DecisionOutcome::Placed => format!("placed on {} {}", names.join(","), self.by),
+            DecisionOutcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
+            DecisionOutcome::Stopped => format!("kept from running {}", self.by),
+            DecisionOutcome::Finished => "it has ended, and its copy is not kept any more".into(),
+            DecisionOutcome::Refused(refusal) => refusal.message.clone(),
+            DecisionOutcome::Suspended(hold) => hold.message.clone(),
+            DecisionOutcome::Unplaced if self.rejected.is_empty() => "no physical cluster is in reach".into(),
+            DecisionOutcome::Unplaced => {
                 let counts: Vec<_> = self.counts().iter().map(|(r, n)| format!("{n} {}", r.phrase())).collect();
                 let pinned =
                     if self.pinned_to.is_empty() { String::new() } else { format!(" (pinned to {})", self.pinned_to) };

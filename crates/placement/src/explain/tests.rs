@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::fixtures::{Case, cluster, constraint, deployment, policy, workload};
+use crate::fixtures::{PlacementCase, cluster, constraint, deployment, policy, workload};
 
 #[test]
 fn why_it_is_where_it_is() {
@@ -16,7 +16,7 @@ fn why_it_is_where_it_is() {
         cluster("lab"),
     ];
     let divided = json!({"count": 2, "spread": [{"topologyKey": "region"}], "replicas": {"mode": "Divide"}});
-    let case = Case::new(deployment(6), facts)
+    let case = PlacementCase::new(deployment(6), facts)
         .by(policy(1, "web-everywhere", divided))
         .by(policy(2, "anywhere", json!({"overrides": [{"labels": {"a": "b"}}]})))
         .by(policy(1, "jobs", json!({"resources": [{"apiGroup": "batch", "kinds": ["Job"]}]})))
@@ -27,7 +27,7 @@ fn why_it_is_where_it_is() {
 #[test]
 fn why_it_is_nowhere() {
     let facts = vec![cluster("eu-1").cordoned(), cluster("eu-2").down(), cluster("us-1").down()];
-    let case = Case::new(deployment(1), facts);
+    let case = PlacementCase::new(deployment(1), facts);
     assert_eq!(case.decide().summary(), "0/3 physical clusters fit: 2 not ready, 1 cordoned");
     insta::assert_snapshot!(explain(&case.question()).to_text());
 }
@@ -35,7 +35,7 @@ fn why_it_is_nowhere() {
 #[test]
 fn why_it_stays() {
     let set = workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
-    let case = Case::new(set, vec![cluster("east"), cluster("west")])
+    let case = PlacementCase::new(set, vec![cluster("east"), cluster("west")])
         .by(policy(1, "west-only", json!({"clusters": {"names": ["west"]}})))
         .on("east");
     insta::assert_snapshot!(explain(&case.question()).to_text());
@@ -43,7 +43,7 @@ fn why_it_stays() {
 
 #[test]
 fn the_same_as_json() {
-    let case = Case::new(deployment(1), vec![cluster("east").cordoned(), cluster("west")]);
+    let case = PlacementCase::new(deployment(1), vec![cluster("east").cordoned(), cluster("west")]);
     let value = explain(&case.question()).to_value();
     assert_eq!(value["clusters"][1]["chosen"], true);
     assert_eq!(value["clusters"][0]["reason"], "Cordoned");

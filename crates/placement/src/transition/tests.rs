@@ -3,33 +3,48 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Grounds, check_grounds,
-    fixtures::{Case, cluster, clusters, deployment, policy, record, uid, words, workload},
+    Role, StepJustification, check_justification,
+    fixtures::{PlacementCase, cluster, clusters, deployment, policy, record, uid, words, workload},
     is_legal,
 };
 
-fn drained(case: &Case) -> BTreeSet<Uid> {
+fn drained(case: &PlacementCase) -> BTreeSet<Uid> {
     case.clusters.iter().filter(|c| c.info.is_drained()).map(|c| c.info.uid.clone()).collect()
 }
 
 /// `a=3` is three ready pods on a; every physical cluster answers but those in `down`.
-fn step(case: &Case, ready: &str, down: &str, epoch: u64) -> Step {
+fn step(case: &PlacementCase, ready: &str, down: &str, epoch: u64) -> PlacementStep {
     let ready = ready.split_whitespace().filter_map(|w| w.split_once('='));
     let ready: BTreeMap<Uid, i64> = ready.map(|(name, n)| (uid(name), n.parse().unwrap())).collect();
     let up = case.clusters.iter().filter(|c| !down.split(' ').any(|d| d == c.info.name));
     let up: BTreeSet<Uid> = up.map(|c| c.info.uid.clone()).collect();
-    let drained = drained(case);
-    let health = Health { ready: &ready, up: &up, drained: &drained, gone: &BTreeSet::new(), epoch };
+    step_through(case, MoveGates::open(), &ready, &CopyReach { up: &up, epoch })
+}
+
+/// Physical clusters that answer, and the epoch of copies that arrive.
+pub(super) struct CopyReach<'a> {
+    pub(super) up: &'a BTreeSet<Uid>,
+    pub(super) epoch: u64,
+}
+
+pub(super) fn step_through(
+    case: &PlacementCase,
+    gates: &MoveGates,
+    ready: &BTreeMap<Uid, i64>,
+    reach: &CopyReach,
+) -> PlacementStep {
+    let (drained, gone) = (drained(case), BTreeSet::new());
+    let health = CopyHealth { ready, up: reach.up, drained: &drained, gone: &gone, epoch: reach.epoch, gates };
     let decision = case.decide();
     let step = transition(&case.workload, &case.previous, &decision, &health);
-    let grounds = Grounds { workload: &case.workload, health: &health, stopped: decision.is_to_end() };
-    assert_eq!(check_grounds(&case.previous, &step.record, &grounds), Ok(()));
+    let grounds = StepJustification { workload: &case.workload, health: &health, stopped: decision.is_to_end() };
+    assert_eq!(check_justification(&case.previous, &step.record, &grounds), Ok(()));
     step
 }
 
 #[test]
 fn a_rolling_workload_moves_make_before_break() {
-    let to_west = |on: &str| Case::new(deployment(3), clusters(&["east", "west"])).pinned("west").on(on);
+    let to_west = |on: &str| PlacementCase::new(deployment(3), clusters(&["east", "west"])).pinned("west").on(on);
     for (case, on, ready, down, expected, waiting) in [
         ("none to A", "", "", "", "west", None),
         ("A to A+B", "east", "east=3", "", "east west", Some("waiting for west to be ready")),
@@ -54,7 +69,7 @@ fn a_rolling_workload_moves_make_before_break() {
 #[test]
 fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
     let tainted = || cluster("east").tainted("maintenance", "NoExecute", 0);
-    let of = |east| Case::new(deployment(3), vec![east, cluster("west")]).pinned("west").on("east west");
+    let of = |east| PlacementCase::new(deployment(3), vec![east, cluster("west")]).pinned("west").on("east west");
     let waits = "waiting for west to be ready";
     for (case, east, ready, down, expected, waiting) in [
         ("nothing of it is ready there", tainted(), "east=0", "", "east- west", Some(waits)),
@@ -69,7 +84,7 @@ fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
         assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
     }
     let three = vec![tainted(), cluster("north"), cluster("west")];
-    let also_leaves = Case::new(deployment(3), three).pinned("west").on("east north west");
+    let also_leaves = PlacementCase::new(deployment(3), three).pinned("west").on("east north west");
     let after = step(&also_leaves, "east=0 north=0 west=0", "north", 7);
     assert_eq!(words(&after.record), "east north west", "another that leaves as well does not answer");
     let first = step(&of(tainted()).on("east"), "east=0", "", 7);
@@ -79,7 +94,7 @@ fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
 #[test]
 fn what_must_not_run_twice_breaks_first() {
     let set = || workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
-    let to_west = |on: &str| Case::new(set(), clusters(&["east", "west"])).pinned("west").on(on);
+    let to_west = |on: &str| PlacementCase::new(set(), clusters(&["east", "west"])).pinned("west").on(on);
     for (case, on, expected, waiting) in [
         ("A is asked to leave first", "east", "east-", Some("waiting for east to be gone")),
         ("nothing comes before it is gone", "east-", "east-", Some("waiting for east to be gone")),
@@ -88,28 +103,30 @@ fn what_must_not_run_twice_breaks_first() {
         let step = step(&to_west(on), "east=1", "", 7);
         assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
     }
-    let nowhere = Case::new(set(), vec![cluster("east"), cluster("west").cordoned()]).pinned("west").on("east");
+    let nowhere =
+        PlacementCase::new(set(), vec![cluster("east"), cluster("west").cordoned()]).pinned("west").on("east");
     assert_eq!(words(&step(&nowhere, "", "", 7).record), "east", "a move to where nothing fits does not start");
 }
 
 #[test]
 fn nothing_leaves_for_lack_of_a_place_but_a_policy_can_stop_it() {
-    let nowhere = Case::new(deployment(1), clusters(&["east"])).pinned("west").on("east");
+    let nowhere = PlacementCase::new(deployment(1), clusters(&["east"])).pinned("west").on("east");
     let stays = step(&nowhere, "east=1", "", 7);
     assert_eq!(words(&stays.record), "east");
     assert_eq!(stays.waiting.as_deref(), Some("stays on east until a physical cluster fits"));
     let done = workload("batch", "Job", json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}));
     let mut east = cluster("east");
     std::sync::Arc::make_mut(&mut east.info).deleting = true;
-    let ended = step(&Case::new(done, vec![east, cluster("west")]).on("east"), "", "", 7);
+    let ended = step(&PlacementCase::new(done, vec![east, cluster("west")]).on("east"), "", "", 7);
     assert_eq!(words(&ended.record), "east-", "what has ended keeps nobody");
-    let stop = Case::new(deployment(1), clusters(&["east"])).by(policy(1, "p", json!({"count": 0}))).on("east");
+    let stop =
+        PlacementCase::new(deployment(1), clusters(&["east"])).by(policy(1, "p", json!({"count": 0}))).on("east");
     assert_eq!(words(&step(&stop, "east=1", "", 7).record), "east-");
 }
 
 #[test]
 fn a_move_that_is_called_off_comes_back_as_a_new_arrival() {
-    let back = Case::new(deployment(1), clusters(&["east", "west"])).pinned("east").on("east- west");
+    let back = PlacementCase::new(deployment(1), clusters(&["east", "west"])).pinned("east").on("east- west");
     let step = step(&back, "west=1", "", 7);
     assert_eq!(words(&step.record), "east west");
     assert_eq!(step.record.on(&uid("east")).map(|c| c.epoch), Some(7));
@@ -118,7 +135,8 @@ fn a_move_that_is_called_off_comes_back_as_a_new_arrival() {
 #[test]
 fn replicas_move_only_as_fast_as_they_get_ready() {
     let divided = || policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide"}}));
-    let case = |replicas, on: &str| Case::new(deployment(replicas), clusters(&["a", "b"])).by(divided()).on(on);
+    let case =
+        |replicas, on: &str| PlacementCase::new(deployment(replicas), clusters(&["a", "b"])).by(divided()).on(on);
     for (name, replicas, on, ready, expected) in [
         ("the new copy gets its part, the old one keeps all", 6, "a*6", "a=6", "a*6 b*3"),
         ("as one gets ready there, one goes here", 6, "a*6 b*3", "a=6 b=1", "a*5 b*3"),
@@ -133,7 +151,7 @@ fn replicas_move_only_as_fast_as_they_get_ready() {
 }
 
 /// Takes steps until nothing changes; everything is ready at once.
-fn settle(mut case: Case) -> Case {
+fn settle(mut case: PlacementCase) -> PlacementCase {
     for epoch in 2..40 {
         let ready: Vec<String> = case.previous.active().map(|c| format!("{}=99", c.name)).collect();
         let after = step(&case, &ready.join(" "), "", epoch).record;
@@ -141,7 +159,7 @@ fn settle(mut case: Case) -> Case {
             return case;
         }
         case.previous = after;
-        case.previous.clusters.retain(|c| c.phase == Phase::Active);
+        case.previous.clusters.retain(|c| c.phase == CopyPhase::Active);
     }
     panic!("it does not settle: {}", words(&case.previous));
 }
@@ -155,8 +173,9 @@ fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
         let weights: Vec<_> = ["a", "b", "c"].into_iter().zip(of).map(weight).collect();
         policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide", "by": "Weight", "weights": weights}}))
     };
-    let scaled = |case: &Case, replicas| settle(Case { workload: deployment(replicas), ..case.clone() });
-    let three = settle(Case::new(deployment(3), zones()).by(weights([1, 1, 1])));
+    let scaled =
+        |case: &PlacementCase, replicas| settle(PlacementCase { workload: deployment(replicas), ..case.clone() });
+    let three = settle(PlacementCase::new(deployment(3), zones()).by(weights([1, 1, 1])));
     assert_eq!(words(&three.previous), "a*1 b*1 c*1");
     let mut reweighed = three.clone();
     reweighed.policies = vec![weights([3, 3, 1])];
@@ -184,7 +203,7 @@ fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
 fn what_outgrows_its_bounds_keeps_what_runs_where_it_runs() {
     let grown = |ready: &str, replicas| {
         let full = |name: &str, cpu: &str| cluster(name).bounded("5").using(cpu);
-        let case = Case::new(deployment(replicas), vec![full("a", "5"), full("b", "2"), cluster("c")]);
+        let case = PlacementCase::new(deployment(replicas), vec![full("a", "5"), full("b", "2"), cluster("c")]);
         words(&step(&case.on("a*5 b*2"), ready, "", 7).record)
     };
     assert_eq!(grown("a=5 b=2", 9), "a*5 b*4");
@@ -193,9 +212,9 @@ fn what_outgrows_its_bounds_keeps_what_runs_where_it_runs() {
 
 #[test]
 fn copies_on_a_physical_cluster_that_is_gone_are_dropped() {
-    let case = Case::new(deployment(1), clusters(&["west"])).on("east");
+    let case = PlacementCase::new(deployment(1), clusters(&["west"])).on("east");
     let (ready, up, gone) = (BTreeMap::new(), BTreeSet::from([uid("west")]), BTreeSet::from([uid("east")]));
-    let health = Health { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7 };
+    let health = CopyHealth { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7, gates: MoveGates::open() };
     let step = transition(&case.workload, &case.previous, &case.decide(), &health);
     assert_eq!(words(&step.record), "west");
     assert!(step.cause.is_some_and(|c| c.contains("gone")));
@@ -212,7 +231,7 @@ fn demand(needed: &str, inhabited: &str) -> Demand {
 #[test]
 fn followers_come_with_what_needs_them_and_leave_after_it() {
     let (ready, up, gone) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let health = Health { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7 };
+    let health = CopyHealth { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7, gates: MoveGates::open() };
     use Role::{Claim, Content, Network};
     for (case, role, on, needed, inhabited, expected) in [
         ("content comes", Content, "", "a", "a", "a"),
@@ -260,16 +279,16 @@ fn illegal_steps_are_told() {
     assert_eq!(is_legal(&record("a-"), &record("")), Ok(()));
 }
 
-/// What happens to the world between two steps.
+/// Event between two steps.
 #[derive(Clone, Debug)]
 enum Turn {
-    Pin(u8),
+    ClusterPin(u8),
     Unpin,
     Cordon(u8, bool),
     Down(u8, bool),
     Drain(u8, bool),
     Scale(u8),
-    Policy(u8),
+    CompiledPolicy(u8),
     Ready(u8),
     Unready(u8),
     Gone,
@@ -277,30 +296,31 @@ enum Turn {
 
 fn any_turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
-        (0_u8..4).prop_map(Turn::Pin),
+        (0_u8..4).prop_map(Turn::ClusterPin),
         Just(Turn::Unpin),
         (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Cordon(at, on)),
         (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Down(at, on)),
         (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Drain(at, on)),
         (0_u8..6).prop_map(Turn::Scale),
-        (0_u8..5).prop_map(Turn::Policy),
+        (0_u8..5).prop_map(Turn::CompiledPolicy),
         (0_u8..4).prop_map(Turn::Ready),
         (0_u8..4).prop_map(Turn::Unready),
         Just(Turn::Gone),
     ]
 }
 
-struct World {
-    case: Case,
+struct BenchWorld {
+    case: PlacementCase,
     ready: BTreeMap<Uid, i64>,
     epoch: u64,
+    gates: MoveGates,
 }
 
-impl World {
+impl BenchWorld {
     fn turn(&mut self, turn: &Turn) {
         let name = |at: u8| format!("c{at}");
         match turn {
-            Turn::Pin(at) => self.case = self.case.clone().pinned(&name(*at)),
+            Turn::ClusterPin(at) => self.case = self.case.clone().pinned(&name(*at)),
             Turn::Unpin => self.case.workload.pin = None,
             Turn::Cordon(at, on) => {
                 let c = self.case.clusters[usize::from(*at)].clone();
@@ -316,7 +336,7 @@ impl World {
                 self.case.clusters[usize::from(*at)] = c.with(|c| c.deleting = *on);
             }
             Turn::Scale(n) => self.case.workload.replicas = self.case.workload.replicas.map(|_| i64::from(*n)),
-            Turn::Policy(n) => {
+            Turn::CompiledPolicy(n) => {
                 let spec = match n {
                     0 => json!({"count": 2}),
                     1 => json!({"count": "All", "replicas": {"mode": "Divide"}}),
@@ -328,23 +348,30 @@ impl World {
             }
             Turn::Ready(at) => drop(self.ready.insert(uid(&name(*at)), 9)),
             Turn::Unready(at) => drop(self.ready.insert(uid(&name(*at)), 0)),
-            Turn::Gone => self.case.previous.clusters.retain(|c| c.phase != Phase::Leaving),
+            Turn::Gone => self.case.previous.clusters.retain(|c| c.phase != CopyPhase::Leaving),
         }
     }
 
-    /// One step; whether anything changed.
+    /// Takes one step. Returns true if anything changed.
     fn step(&mut self) -> Result<bool, TestCaseError> {
         self.epoch += 1;
+        self.gates.now += 31;
         let up: BTreeSet<Uid> =
             self.case.clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
         let drained = drained(&self.case);
-        let health =
-            Health { ready: &self.ready, up: &up, drained: &drained, gone: &BTreeSet::new(), epoch: self.epoch };
+        let health = CopyHealth {
+            ready: &self.ready,
+            up: &up,
+            drained: &drained,
+            gone: &BTreeSet::new(),
+            epoch: self.epoch,
+            gates: &self.gates,
+        };
         let decision = self.case.decide();
         let step = transition(&self.case.workload, &self.case.previous, &decision, &health);
         let stopped = decision.is_to_end();
-        let grounds = Grounds { workload: &self.case.workload, health: &health, stopped };
-        prop_assert_eq!(check_grounds(&self.case.previous, &step.record, &grounds), Ok(()));
+        let grounds = StepJustification { workload: &self.case.workload, health: &health, stopped };
+        prop_assert_eq!(check_justification(&self.case.previous, &step.record, &grounds), Ok(()));
         let served = self.case.previous.active().any(|c| health.is_healthy(&self.case.workload, c, None));
         let serves = step.record.active().any(|c| health.is_healthy(&self.case.workload, c, None));
         let one = self.case.workload.moves.one_at_a_time();
@@ -361,12 +388,14 @@ impl World {
 
 proptest! {
     #[test]
-    fn every_step_is_legal_and_the_walk_ends_where_it_should(turns in proptest::collection::vec(any_turn(), 1..40), stateful in any::<bool>()) {
-        let web = match stateful {
-            true => workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}})),
-            false => deployment(2),
-        };
-        let mut world = World { case: Case::new(web, clusters(&["c0", "c1", "c2", "c3"])), ready: BTreeMap::new(), epoch: 1 };
+    fn every_step_is_legal_and_the_walk_ends_where_it_should(turns in proptest::collection::vec(any_turn(), 1..40), stateful in any::<bool>(), paced in any::<bool>()) {
+        let web = if stateful { workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}})) } else { deployment(2) };
+        let mut world = BenchWorld { case: PlacementCase::new(web, clusters(&["c0", "c1", "c2", "c3"])), ready: BTreeMap::new(), epoch: 1, gates: MoveGates::default() };
+        if paced {
+            let published = ["c0", "c1", "c2", "c3"].map(uid).into();
+            world.gates.fronts = vec![FrontEnd { title: "service/web".into(), published }];
+            world.gates.pace = Some(portolan_types::placement::MovePace::default());
+        }
         for turn in &turns {
             world.turn(turn);
             world.step()?;
@@ -376,13 +405,14 @@ proptest! {
             world.turn(&Turn::Down(at, false));
             world.turn(&Turn::Ready(at));
         }
-        for _ in 0..12 {
+        // A move that was taken back is tried again after ten minutes.
+        for _ in 0..60 {
             world.step()?;
             world.turn(&Turn::Gone);
         }
         prop_assert!(!world.step()?, "it never settles: {}", words(&world.case.previous));
         let decision = world.case.decide();
-        if decision.outcome != Outcome::Unplaced {
+        if decision.outcome != DecisionOutcome::Unplaced {
             let wanted: Vec<_> = decision.chosen.iter().map(|c| (&c.uid, c.replicas)).collect();
             let got: Vec<_> = world.case.previous.clusters.iter().map(|c| (&c.uid, c.replicas)).collect();
             prop_assert_eq!(got, wanted);

@@ -1,4 +1,4 @@
-//! The way to the server of a data directory, by the credentials that it left there.
+//! Administrator's client of a server, with the credentials in its data directory.
 
 use std::path::Path;
 
@@ -11,16 +11,17 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-/// Most bytes of an answer that is a message.
+/// Most bytes of a response that is a message.
 const MESSAGE_BYTES: usize = 64 << 10;
 
-/// The kubeconfig that a server writes into its data directory.
+/// Kubeconfig that a server writes into its data directory.
 pub(super) const KUBECONFIG: &str = "admin.kubeconfig";
 
-/// A client of the server that a kubeconfig leads to, and where that is. Who waits for an answer is told at once, and can run it again.
+/// Returns a client of the server in a kubeconfig, and the server's address. It does not retry: the user sees the
+/// failure at once, and can repeat the command.
 ///
 /// # Errors
-/// When the kubeconfig cannot be read or used.
+/// Fails if the kubeconfig cannot be read or used.
 pub(super) async fn connect(kubeconfig: &Path) -> anyhow::Result<(Client, Uri)> {
     let shown = kubeconfig.display();
     ensure!(kubeconfig.try_exists().unwrap_or(true), "there is no {shown}: has a server been started there?");
@@ -34,7 +35,7 @@ pub(super) async fn connect(kubeconfig: &Path) -> anyhow::Result<(Client, Uri)> 
     Ok((Client::try_from(config).with_context(unusable)?, server))
 }
 
-/// Why no answer came. Of all causes the last one says why; those before it, that it did not work.
+/// Returns the error for a missing response. Of its causes the last one gives the reason.
 pub(super) fn no_answer(server: &Uri, error: &kube::Error) -> anyhow::Error {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
@@ -43,7 +44,7 @@ pub(super) fn no_answer(server: &Uri, error: &kube::Error) -> anyhow::Error {
     anyhow!("the server does not answer at {server}: {cause}")
 }
 
-/// What the server says in a Status; other words are not its own.
+/// Returns the message of a Status; any other text is not the server's.
 pub(super) async fn message(body: Body) -> String {
     let body = Limited::new(body, MESSAGE_BYTES).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();

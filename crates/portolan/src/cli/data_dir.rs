@@ -1,4 +1,4 @@
-//! What a data directory holds, and why nobody can tell.
+//! Stores in data directories, and errors about them.
 
 use std::{
     io::ErrorKind,
@@ -8,15 +8,15 @@ use std::{
 use anyhow::anyhow;
 use portolan_store::{Engine, OpenError};
 
-/// Where a data directory has its store.
+/// Returns the path of the store in a data directory.
 pub(super) fn store_in(data_dir: &Path) -> PathBuf {
     data_dir.join("store")
 }
 
-/// Whose store a data directory holds; `None` when it never had one.
+/// Returns the engine of the store in a data directory; `None` if there is none.
 ///
 /// # Errors
-/// In words for the operator: the directory is not there, cannot be looked into, or holds half a store.
+/// Fails if the directory is missing, unreadable, or holds half a store.
 pub(super) fn engine_in(data_dir: &Path) -> anyhow::Result<Option<Engine>> {
     match data_dir.try_exists() {
         Ok(true) => {}
@@ -25,14 +25,14 @@ pub(super) fn engine_in(data_dir: &Path) -> anyhow::Result<Option<Engine>> {
             return Err(explained(OpenError::Io { what: format!("looking for {}", data_dir.display()), source }));
         }
     }
-    match portolan_store::find(&store_in(data_dir)) {
+    match portolan_store::find_engine(&store_in(data_dir)) {
         Ok(engine) => Ok(Some(engine)),
         Err(OpenError::NoStore(_) | OpenError::NoFolder(_)) => Ok(None),
         Err(other) => Err(explained(other)),
     }
 }
 
-/// What kept a store from being opened, with what to do where that is not said.
+/// Returns the error of opening a store, with an action if the error itself names none.
 pub(super) fn explained(error: OpenError) -> anyhow::Error {
     match &error {
         OpenError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => anyhow::Error::from(error)

@@ -1,4 +1,4 @@
-//! `portolan demo`: the whole plane in one process, with simulated physical clusters and a sample app.
+//! `portolan demo`: a whole control plane in one process, with simulated physical clusters and a sample app.
 
 use std::{
     collections::BTreeMap,
@@ -10,22 +10,26 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use portolan_apiserver::authn::AuthenticationSource;
+use portolan_control_plane::{
+    ClusterAddresses, Config, ControlPlane, FailoverTiming, HISTORY, SecurityConfig, Storage, WORKSPACE_LIMITS,
+    WorkspaceClient,
+};
 use portolan_store::Engine;
 use portolan_types::{LogicalClusterPath, placement::PlacementRecord};
 use serde_json::Value;
 
 use super::{
-    apply::Workspace,
+    console::one_time_link,
     kubeconfig::for_workspace,
     output,
-    progress::{Steps, human},
+    progress::{ProgressSteps, human},
     server::{init_logging, stop_signal},
-    values,
+    tour, values,
     version::PORTOLAN,
 };
-use crate::control_plane::{self, Config, ControlPlane, HISTORY, Storage, WORKSPACE_LIMITS};
 
-/// The sample app.
+/// Manifests of the sample app.
 pub(super) const MANIFESTS: [&str; 5] = [
     include_str!("../../../../manifests/demo/00-config.yaml"),
     include_str!("../../../../manifests/demo/05-policy.yaml"),
@@ -33,47 +37,50 @@ pub(super) const MANIFESTS: [&str; 5] = [
     include_str!("../../../../manifests/demo/20-db.yaml"),
     include_str!("../../../../manifests/demo/30-migrate.yaml"),
 ];
-/// Marks a data directory that a demo made, and says what becomes of it.
+/// File that marks the data directory of a demo, and says whether to keep it.
 const MARKER: &str = ".portolan-demo";
 const KEPT: &str = "kept\n";
 const DELETED_ON_EXIT: &str = "deleted on exit\n";
-/// Bytes of a marker that are read.
+/// Most bytes of a marker that are read.
 const MARKER_BYTES: u64 = 64;
 const WORKSPACE: &str = "shop";
-/// How long the sample app may take to be ready.
+/// Time for the sample app to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Run everything in one process, with simulated physical clusters and a sample app.
 #[derive(Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Number of simulated physical clusters.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     members: u8,
-    /// Where objects, keys and kubeconfigs are kept.
+    /// Data directory for objects, keys and kubeconfigs.
     #[arg(long, default_value = "./portolan-demo")]
     data_dir: PathBuf,
     /// Keep the data directory when the demo ends.
     #[arg(long)]
     keep: bool,
+    /// Then show where, why, plan, drain and undo, each with an explanation, in about a minute.
+    #[arg(long)]
+    tour: bool,
     /// Address and port to serve on.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6443", value_parser = values::address)]
     bind_address: SocketAddr,
 }
 
-/// Data of an earlier demo in the folder.
+/// Data of an earlier demo in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FormerData {
     /// There is none.
     None,
-    /// It was to be kept.
+    /// To be kept.
     Kept,
-    /// It was to be deleted, by a demo that was killed.
+    /// To be deleted, but the demo was killed.
     Leftover,
 }
 
 impl FormerData {
-    /// Reads the marker of a folder. An empty one is an earlier version's, which did not say whether it was to be kept.
+    /// Reads the marker of a directory. An empty one is an earlier version's, which did not record whether to keep it.
     fn read(marker: &mut File, is_used: bool) -> std::io::Result<Self> {
         use std::io::Read as _;
         let mut text = String::new();
@@ -93,14 +100,15 @@ fn write_marker(marker: &mut File, text: &str) -> std::io::Result<()> {
     marker.write_all(text.as_bytes())
 }
 
-impl Demo {
+impl DemoArgs {
     pub(crate) fn run(self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.tour || self.members > 2, "--tour needs at least 3 physical clusters");
         init_logging("error");
         super::runtime()?.block_on(self.demonstrate())
     }
 
     async fn demonstrate(self) -> anyhow::Result<()> {
-        // Held to the end: only who holds the folder may delete it.
+        // Locked to the end: only the holder of the lock may delete the directory.
         let (_claimed, found) = self.claim_data_dir()?;
         let keep = self.keep || found == FormerData::Kept;
         let fate = match (found, keep) {
@@ -120,8 +128,8 @@ impl Demo {
         result
     }
 
-    /// Claims the folder as long as the file is open. Only a folder that a demo made is used, and deleted: never one that holds something
-    /// else, or that another demo is using. What a demo left that was killed is deleted, as it would have been at its end.
+    /// Locks the directory while the file is open. Only a directory that a demo made is used and deleted, never one
+    /// with other contents or in use by another demo. Data of a killed demo is deleted, as at its end.
     fn claim_data_dir(&self) -> anyhow::Result<(File, FormerData)> {
         use std::os::unix::fs::DirBuilderExt as _;
         let shown = self.data_dir.display();
@@ -131,7 +139,7 @@ impl Demo {
             bail!("{shown} is there and not from a demo; name another one with --data-dir");
         }
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.data_dir);
-        // Another demo that uses it may read its marker later: it is not truncated.
+        // Another demo may read the marker later, so it is not truncated.
         let mut options = File::options();
         let opened = made.and_then(|()| options.read(true).write(true).create(true).truncate(false).open(&marker));
         let mut claimed = opened.with_context(|| format!("{shown} cannot be made"))?;
@@ -151,7 +159,7 @@ impl Demo {
         Ok((claimed, found))
     }
 
-    /// Deletes all that the folder holds but its marker, which is locked.
+    /// Deletes everything in the directory except its locked marker.
     fn clear_data_dir(&self) -> std::io::Result<()> {
         for entry in self.data_dir.read_dir()? {
             let entry = entry?;
@@ -168,7 +176,7 @@ impl Demo {
     }
 
     async fn steps(&self, keep: bool) -> anyhow::Result<()> {
-        let mut steps = Steps::new(6);
+        let mut steps = ProgressSteps::new(6);
         steps.waiting("opening the store");
         let config = Config {
             data_dir: self.data_dir.clone(),
@@ -176,23 +184,29 @@ impl Demo {
             storage: Storage::Embedded(Engine::Redb),
             name: None,
             tls_sans: Vec::new(),
-            addresses: crate::members::ClusterAddresses::default(),
+            addresses: ClusterAddresses::default(),
             simulate_for_tenants: true,
             webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
             goaway_chance: 0.0,
             workspace_limits: WORKSPACE_LIMITS,
             sync_limits: portolan_syncer::SyncLimits::default(),
+            sync_memory: portolan_syncer::SyncMemoryBudget::DEFAULT_BYTES,
             computes_nodes: true,
             tokens: Vec::new(),
+            authentication: AuthenticationSource::None,
             token_max: portolan_apiserver::config::TOKEN_MAX,
-            token_keys: Default::default(),
+            token_signing_key: None,
+            token_keys: Vec::new(),
             history: HISTORY,
+            failover: FailoverTiming::default(),
+            console: super::console::files(),
+            security: SecurityConfig::default(),
         };
-        let opened = control_plane::open(config).await?;
+        let opened = portolan_control_plane::open(config).await?;
         steps.done("store opened")?;
         steps.waiting("starting the API server");
         let mut plane = opened.start().await?;
-        steps.done(&format!("API server ready  https://{}", plane.address))?;
+        steps.done(&format!("API server ready  https://{}", plane.address()))?;
         let shown = tokio::select! {
             shown = self.show(&plane, &mut steps, keep) => shown,
             stop = stop_signal() => stop,
@@ -210,8 +224,8 @@ impl Demo {
         ended.and(said)
     }
 
-    async fn show(&self, plane: &ControlPlane, steps: &mut Steps, keep: bool) -> anyhow::Result<()> {
-        let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    async fn show(&self, plane: &ControlPlane, steps: &mut ProgressSteps, keep: bool) -> anyhow::Result<()> {
+        let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
         let names = member_names(self.members);
         steps.waiting("joining simulated physical clusters");
         root.apply(&member_manifests(&names)).await?;
@@ -224,7 +238,7 @@ impl Demo {
         let path = LogicalClusterPath::root().child(WORKSPACE)?;
         self.write_kubeconfig(&path)?;
         steps.done(&format!("workspace {path} ready"))?;
-        let shop = Workspace::new(&plane.api, &path);
+        let shop = WorkspaceClient::new(plane.api(), &path);
         steps.waiting("applying the sample app");
         for manifest in MANIFESTS {
             shop.apply(manifest).await?;
@@ -235,7 +249,9 @@ impl Demo {
         let placed = placed_line(&shop).await?;
         steps.done(&placed)?;
         steps.finish();
-        self.say_what_next(steps.elapsed(), &names[1], keep)
+        let link = one_time_link(plane, &path).await?;
+        self.say_what_next(steps.elapsed(), &names[1], keep, &link)?;
+        if self.tour { tour::run(&self.kubeconfig(), &names[0], &names[1]).await } else { Ok(()) }
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -252,19 +268,21 @@ impl Demo {
         Ok(())
     }
 
-    fn say_what_next(&self, took: Duration, pin_to: &str, keep: bool) -> anyhow::Result<()> {
+    fn say_what_next(&self, took: Duration, pin_to: &str, keep: bool, console: &str) -> anyhow::Result<()> {
         output::line(&format!("\nReady in {}. All physical clusters and pods here are simulated.", human(took)))?;
+        output::line(&format!("Console      {console}"))?;
+        output::line("             (it signs in once, within 10 minutes; later: kubectl portolan ui)")?;
         output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig())))?;
         output::line(&format!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig"))))?;
         output::line("\nTry, in a second terminal:")?;
         for (command, what) in commands(&self.kubeconfig(), pin_to) {
-            output::line(&format!("  {command:<66}# {what}"))?;
+            output::line(&format!("  {command:<65} # {what}"))?;
         }
         output::line(&format!("Ctrl-C stops{}.", if keep { "" } else { " and cleans up" }))
     }
 }
 
-/// The commands to try; an end-to-end test runs each of them.
+/// Returns the commands to try; an end-to-end test runs each of them.
 fn commands(kubeconfig: &Path, pin_to: &str) -> Vec<(String, &'static str)> {
     let export = format!("export KUBECONFIG={}", shown(kubeconfig));
     let mut commands = vec![(export, "the workspace root:shop")];
@@ -282,7 +300,7 @@ fn commands(kubeconfig: &Path, pin_to: &str) -> Vec<(String, &'static str)> {
     commands
 }
 
-/// The path as it can be pasted in another terminal.
+/// Returns the path in a form that works in another terminal.
 fn shown(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
@@ -324,12 +342,12 @@ fn has_condition(object: &Value, kind: &str) -> bool {
     conditions.into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True")
 }
 
-async fn members_ready(root: &Workspace) -> anyhow::Result<bool> {
+async fn members_ready(root: &WorkspaceClient) -> anyhow::Result<bool> {
     let members = root.get("/apis/portolan.dev/v1alpha1/physicalclusters").await?;
     Ok(items(&members).iter().all(|member| has_condition(member, "Ready")))
 }
 
-async fn app_ready(shop: &Workspace) -> anyhow::Result<bool> {
+async fn app_ready(shop: &WorkspaceClient) -> anyhow::Result<bool> {
     let number = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let web = shop.get("/apis/apps/v1/namespaces/default/deployments/web").await?;
     let db = shop.get("/apis/apps/v1/namespaces/default/statefulsets/db").await?;
@@ -339,8 +357,8 @@ async fn app_ready(shop: &Workspace) -> anyhow::Result<bool> {
         && has_condition(&migrate, "Complete"))
 }
 
-/// `placed: eu-1=3 us-1=3   6/6 ready`.
-async fn placed_line(shop: &Workspace) -> anyhow::Result<String> {
+/// Formats `placed: eu-1=3 us-1=3   6/6 ready`.
+async fn placed_line(shop: &WorkspaceClient) -> anyhow::Result<String> {
     let web = shop.get("/apis/apps/v1/namespaces/default/deployments/web").await?;
     let replicas = web["spec"]["replicas"].as_i64().unwrap_or(0);
     let record = PlacementRecord::of(&web).unwrap_or_default();
@@ -358,10 +376,11 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_a_demos_own_is_never_taken() {
         let folder = tempfile::tempdir().unwrap();
-        let demo = |name: &str| Demo {
+        let demo = |name: &str| DemoArgs {
             members: 3,
             data_dir: folder.path().join(name),
             keep: false,
+            tour: false,
             bind_address: "127.0.0.1:0".parse().unwrap(),
         };
         std::fs::create_dir(folder.path().join("real")).unwrap();
@@ -378,14 +397,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let start = |name: &str, keep: bool| {
             let (data_dir, bind_address) = (folder.path().join(name), "127.0.0.1:0".parse().unwrap());
-            let (claimed, found) =
-                Demo { members: 3, data_dir: data_dir.clone(), keep, bind_address }.claim_data_dir().unwrap();
+            let (claimed, found) = DemoArgs { members: 3, data_dir: data_dir.clone(), keep, tour: false, bind_address }
+                .claim_data_dir()
+                .unwrap();
             let file = data_dir.join("store/store.redb");
             let is_there = file.exists();
             std::fs::create_dir_all(data_dir.join("store")).unwrap();
             std::fs::write(&file, "objects").unwrap();
             std::fs::write(data_dir.join("admin.kubeconfig"), "").unwrap();
-            // As a kill does: the lock goes, and all else stays.
+            // A kill releases the lock and leaves everything else.
             drop(claimed);
             (found, is_there)
         };

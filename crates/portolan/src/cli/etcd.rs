@@ -1,37 +1,37 @@
-//! The flags that say how etcd is reached.
+//! Flags for etcd.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use http::Uri;
-use portolan_apiserver::pki::{Unusable, certificates, certified};
-use portolan_store::{EtcdConfig, Hidden};
+use portolan_apiserver::pki::{UnusablePair, certificates, certified};
+use portolan_store::{EtcdConfig, SecretString};
 
 use super::server::ServerStore;
 
-/// The prefix of keys when none is told.
+/// Default prefix of keys.
 const PREFIX: &str = "/portolan/";
 
-/// With `--store etcd`.
+/// Flags of `--store etcd`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct EtcdFlags {
     /// URLs of etcd's members, such as https://10.0.0.1:2379, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     etcd_endpoints: Vec<String>,
-    /// Beginning of all keys in etcd, for several planes on one etcd [default: /portolan/].
+    /// Prefix of all keys in etcd, for several control planes on one etcd [default: /portolan/].
     #[arg(long, value_name = "PREFIX")]
     etcd_prefix: Option<String>,
-    /// Certificates of the authority that etcd's come from, PEM.
+    /// CA certificates that verify etcd's, PEM.
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
-    /// The server's certificate as a client of etcd, PEM.
+    /// Client certificate of the server for etcd, PEM.
     #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
     etcd_certfile: Option<PathBuf>,
     /// Key of that certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// User of etcd, where it asks for one.
+    /// User of etcd, if it authenticates by password.
     #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
     etcd_user: Option<String>,
     /// File with that user's password.
@@ -40,8 +40,13 @@ pub(crate) struct EtcdFlags {
 }
 
 impl EtcdFlags {
+    /// Returns true if the flags name an etcd.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.etcd_endpoints.is_empty()
+    }
+
     /// # Errors
-    /// When one is given although the objects are elsewhere.
+    /// Fails if a flag is given although the objects are not in etcd.
     pub(crate) fn refuse_for(&self, store: ServerStore) -> anyhow::Result<()> {
         let given = [
             ("--etcd-endpoints", !self.etcd_endpoints.is_empty()),
@@ -58,7 +63,7 @@ impl EtcdFlags {
         }
     }
 
-    /// Reads the files that are named.
+    /// Reads the named files.
     pub(crate) fn read(&self) -> anyhow::Result<EtcdConfig> {
         ensure!(!self.etcd_endpoints.is_empty(), "--store etcd needs --etcd-endpoints");
         if let Some(endpoint) = self.etcd_endpoints.iter().find(|endpoint| !is_endpoint(endpoint)) {
@@ -71,7 +76,7 @@ impl EtcdFlags {
             (Some(_), None) | (None, Some(_) | None) => None,
         };
         let user = match (&self.etcd_user, &self.etcd_password_file) {
-            (Some(name), Some(file)) => Some((name.clone(), Hidden(password(file)?))),
+            (Some(name), Some(file)) => Some((name.clone(), SecretString(password(file)?))),
             (Some(_), None) | (None, Some(_) | None) => None,
         };
         Ok(EtcdConfig {
@@ -98,13 +103,13 @@ fn authorities(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn pair(certificate: &Path, key: &Path) -> anyhow::Result<(String, Hidden)> {
+fn pair(certificate: &Path, key: &Path) -> anyhow::Result<(String, SecretString)> {
     let pair = (text(certificate)?, text(key)?);
     match certified(&pair.0, &pair.1) {
-        Ok(_) => Ok((pair.0, Hidden(pair.1))),
-        Err(Unusable::Certificate(what)) => bail!("--etcd-certfile: {} {what}", certificate.display()),
-        Err(Unusable::Key(what)) => bail!("--etcd-keyfile: {} {what}", key.display()),
-        Err(Unusable::Together(_)) => {
+        Ok(_) => Ok((pair.0, SecretString(pair.1))),
+        Err(UnusablePair::Certificate(what)) => bail!("--etcd-certfile: {} {what}", certificate.display()),
+        Err(UnusablePair::Key(what)) => bail!("--etcd-keyfile: {} {what}", key.display()),
+        Err(UnusablePair::Together(_)) => {
             bail!("--etcd-keyfile: {} is not the key of the certificate in {}", key.display(), certificate.display())
         }
     }
@@ -149,8 +154,8 @@ mod tests {
         flags.etcd_certfile = file("certificate", &admin.certificate);
         flags.etcd_keyfile = file("key", &admin.key);
         let read = flags.read().unwrap();
-        assert_eq!((read.user, read.ca), (Some(("root".into(), Hidden("secret".into()))), Some(ca.clone())));
-        assert_eq!(read.identity, Some((admin.certificate.clone(), Hidden(admin.key.clone()))));
+        assert_eq!((read.user, read.ca), (Some(("root".into(), SecretString("secret".into()))), Some(ca.clone())));
+        assert_eq!(read.identity, Some((admin.certificate.clone(), SecretString(admin.key.clone()))));
         for (case, name, content, words) in [
             ("no certificate", "ca", "PEM", ["--etcd-cafile: ", "ca holds no certificate: PEM is expected"]),
             ("a key", "certificate", &admin.key, ["--etcd-certfile: ", "certificate holds no certificate"]),
@@ -176,7 +181,7 @@ mod tests {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
-            server: super::super::server::Server,
+            server: super::super::server::ServerArgs,
         }
         let folder = tempfile::tempdir().unwrap();
         let data = format!("--data-dir={}", folder.path().join("data").display());

@@ -1,16 +1,17 @@
-//! What Ctrl-C leaves behind, told.
+//! Messages about files left by Ctrl-C.
 
 use std::io::Write as _;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A shell's exit code of a command that a signal ended is this and the signal's number.
+/// Exit code of a shell for a command that a signal ended, without the signal's number.
 const SIGNALLED: i32 = 128;
 
-/// On the first SIGINT or SIGTERM, says what `left` tells and ends the process, wherever it is: what it writes is whole at any moment.
+/// On the first SIGINT or SIGTERM, prints the message of `left` and ends the process at once: its files are valid at
+/// any moment.
 ///
 /// # Errors
-/// When the thread that waits does not start.
+/// Fails if the waiting thread does not start.
 pub(super) fn on_interrupt(left: impl FnOnce() -> String + Send + 'static) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("interrupt".into()).spawn(move || {
@@ -23,7 +24,7 @@ pub(super) fn on_interrupt(left: impl FnOnce() -> String + Send + 'static) -> an
             }
         });
         if let Some(number) = number {
-            // Nobody may read it any more.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "error: interrupted: {}", left());
             std::process::exit(SIGNALLED + number);
         }

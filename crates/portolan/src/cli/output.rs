@@ -1,22 +1,22 @@
-//! Standard output, whose reader may leave before the end, as `head` does.
+//! Standard output, whose reader may close it early, as `head` does.
 
 use std::io::{self, Write as _};
 
 use anyhow::Context as _;
 
-/// Nobody reads what a command prints any more. It is no failure: the command just ends.
+/// Error for a closed output. It is not a failure: the command just ends.
 #[derive(Debug)]
-pub(super) struct ReaderLeft;
+pub(super) struct OutputClosed;
 
-impl std::fmt::Display for ReaderLeft {
+impl std::fmt::Display for OutputClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("nobody reads the output any more")
     }
 }
 
-impl std::error::Error for ReaderLeft {}
+impl std::error::Error for OutputClosed {}
 
-/// Prints `text` and the end of the line.
+/// Prints a line.
 pub(super) fn line(text: &str) -> anyhow::Result<()> {
     print(&format!("{text}\n"))
 }
@@ -27,9 +27,10 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     explained(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-fn explained(written: io::Result<()>) -> anyhow::Result<()> {
+/// Returns the error of a failed write: [`OutputClosed`] if the reader has left.
+pub(super) fn explained(written: io::Result<()>) -> anyhow::Result<()> {
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ReaderLeft.into()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(OutputClosed.into()),
         other => other.context("standard output cannot be written"),
     }
 }
@@ -41,7 +42,7 @@ mod tests {
     #[test]
     fn only_a_reader_that_left_is_no_failure() {
         let of = |kind: io::ErrorKind| explained(Err(kind.into())).unwrap_err();
-        assert!(of(io::ErrorKind::BrokenPipe).is::<ReaderLeft>());
-        assert!(!of(io::ErrorKind::StorageFull).is::<ReaderLeft>());
+        assert!(of(io::ErrorKind::BrokenPipe).is::<OutputClosed>());
+        assert!(!of(io::ErrorKind::StorageFull).is::<OutputClosed>());
     }
 }

@@ -1,24 +1,22 @@
 //! Numbered steps with times: a spinner on a terminal, plain lines elsewhere.
 
-use std::{
-    io::IsTerminal as _,
-    time::{Duration, Instant},
-};
+use std::{io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use portolan_types::MonotonicInstant;
 
 use super::output;
 
-/// The steps of one command.
-pub(crate) struct Steps {
+/// Progress of a command in steps.
+pub(crate) struct ProgressSteps {
     total: usize,
     done: usize,
-    started: Instant,
+    started: MonotonicInstant,
     bar: Option<ProgressBar>,
 }
 
-impl Steps {
-    /// `total` steps, the clock starting now.
+impl ProgressSteps {
+    /// Starts the clock for `total` steps.
     pub(crate) fn new(total: usize) -> Self {
         let bar = std::io::stdout().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -28,17 +26,17 @@ impl Steps {
             bar.enable_steady_tick(Duration::from_millis(80));
             bar
         });
-        Self { total, done: 0, started: Instant::now(), bar }
+        Self { total, done: 0, started: MonotonicInstant::now(), bar }
     }
 
-    /// What is being waited for.
+    /// Shows the current step.
     pub(crate) fn waiting(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("[{}/{}] {what}", self.done + 1, self.total));
         }
     }
 
-    /// The step is done; prints its line with the time since the start.
+    /// Prints the line of a finished step, with the time since the start.
     pub(crate) fn done(&mut self, what: &str) -> anyhow::Result<()> {
         self.done += 1;
         let since = human(self.started.elapsed());
@@ -54,20 +52,20 @@ impl Steps {
         Ok(())
     }
 
-    /// No more steps.
+    /// Ends the display.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 }
 
-/// A time for people: `12 ms`, `1.4 s`.
+/// Formats a time: `12 ms`, `1.4 s`.
 pub(crate) fn human(time: Duration) -> String {
     match time.as_millis() {
         millis @ 0..1000 => format!("{millis} ms"),

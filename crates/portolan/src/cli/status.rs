@@ -1,4 +1,4 @@
-//! `portolan status`: asks a running server whether it is ready, and what it holds.
+//! `portolan status`: readiness and contents of a running server.
 
 use std::path::PathBuf;
 
@@ -14,92 +14,93 @@ use super::{
     output,
 };
 
-/// Most bytes of one answer.
+/// Most bytes of one response.
 const ANSWER_BYTES: usize = 32 << 20;
-/// How long the server may take for what is not about readiness.
+/// Timeout of a request that is not about readiness.
 const EACH: std::time::Duration = std::time::Duration::from_secs(2);
-/// How long the server may take for all of them.
+/// Timeout of all requests together.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Ask a running server whether it is ready, and what it holds. Exit code 0: it is ready. 1: it is not, or does not answer.
+/// Ask a running server whether it is ready, and print its contents. Exit code 0: it is ready. 1: it is not, or does
+/// not respond.
 #[derive(Args)]
-pub(crate) struct Status {
-    /// Data directory of the server, whose admin.kubeconfig leads to it.
+pub(crate) struct StatusArgs {
+    /// Data directory of the server, with its admin.kubeconfig.
     #[arg(long, required_unless_present = "kubeconfig")]
     pub(super) data_dir: Option<PathBuf>,
-    /// An administrator's kubeconfig that leads to the server.
+    /// Administrator's kubeconfig of the server.
     #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Output format.
     #[arg(short, long, value_enum)]
-    pub(super) output: Option<Format>,
+    pub(super) output: Option<StatusFormat>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum StatusFormat {
     Json,
     Yaml,
 }
 
-/// What a server tells. What it does not tell is left out.
+/// Report of a server, without values that it does not provide.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Told {
-    /// Its address.
+pub(super) struct ServerReport {
+    /// Address of the server.
     pub(super) server: String,
-    /// The version of Kubernetes that it serves.
+    /// Kubernetes version that it serves.
     pub(super) version: String,
     pub(super) ready: bool,
-    /// What of it is not ready, or is to be known, as `/readyz` has it.
+    /// Failed checks and notes of `/readyz`.
     pub(super) notes: Vec<String>,
-    /// The engine.
+    /// Storage engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) store: Option<String>,
-    /// The latest write.
+    /// Revision of the latest write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) revision: Option<String>,
-    /// Of the store's files, and what is free on their disk.
+    /// Bytes of the store's files, and free bytes on their disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) store_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) free_bytes: Option<u64>,
-    /// Workspaces and the root.
+    /// Number of workspaces, and the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) logical_clusters: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) physical_clusters: Option<u64>,
-    /// Of all kinds.
+    /// Number of objects of all kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) objects: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) damaged_objects: Option<u64>,
 }
 
-impl Status {
+impl StatusArgs {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let kubeconfig = match (self.kubeconfig, self.data_dir) {
             (Some(file), _) => file,
             (None, Some(dir)) => dir.join(KUBECONFIG),
             (None, None) => bail!("--data-dir or --kubeconfig must say which server"),
         };
-        let told = super::runtime()?.block_on(async {
+        let report = super::runtime()?.block_on(async {
             let asked = tokio::time::timeout(PATIENCE, ask(&kubeconfig)).await;
             asked.with_context(|| format!("the server that {} leads to does not answer", kubeconfig.display()))?
         })?;
         match self.output {
-            None => output::print(&text(&told))?,
-            Some(Format::Json) => output::line(&serde_json::to_string_pretty(&told)?)?,
-            Some(Format::Yaml) => output::print(&serde_saphyr::to_string(&told)?)?,
+            None => output::print(&text(&report))?,
+            Some(StatusFormat::Json) => output::line(&serde_json::to_string_pretty(&report)?)?,
+            Some(StatusFormat::Yaml) => output::print(&serde_saphyr::to_string(&report)?)?,
         }
-        if !told.ready {
+        if !report.ready {
             bail!("the server is not ready");
         }
         Ok(())
     }
 }
 
-/// Asks all there is to ask.
-pub(super) async fn ask(kubeconfig: &std::path::Path) -> anyhow::Result<Told> {
+/// Queries the server.
+pub(super) async fn ask(kubeconfig: &std::path::Path) -> anyhow::Result<ServerReport> {
     let (client, server) = connect(kubeconfig).await?;
     let (code, readiness) = get(&client, "/readyz?verbose").await.map_err(|error| no_answer(&server, &error))?;
     if code == http::StatusCode::UNAUTHORIZED || code == http::StatusCode::FORBIDDEN {
@@ -107,31 +108,32 @@ pub(super) async fn ask(kubeconfig: &std::path::Path) -> anyhow::Result<Told> {
     }
     let place =
         format!("{}://{}", server.scheme_str().unwrap_or("https"), server.authority().map_or("", |at| at.as_str()));
-    let mut told = Told { server: place, ready: code.is_success(), notes: notes(&readiness), ..Told::default() };
+    let mut report =
+        ServerReport { server: place, ready: code.is_success(), notes: notes(&readiness), ..ServerReport::default() };
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-    // Readiness is answered at once, whatever the store does; what else does not come is not known.
+    // Readiness is reported at once, whatever the store does; other values may be missing.
     let asking = async |path: &str| match tokio::time::timeout(EACH, get(&client, path)).await {
         Ok(Ok((_, answer))) => answer,
         Ok(Err(_)) | Err(_) => String::new(),
     };
-    told.version = json(&asking("/version").await)["gitVersion"].as_str().unwrap_or_default().to_owned();
+    report.version = json(&asking("/version").await)["gitVersion"].as_str().unwrap_or_default().to_owned();
     let namespaces = json(&asking("/api/v1/namespaces?limit=1").await);
-    told.revision = namespaces["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-    count(&asking("/metrics").await, &mut told);
-    Ok(told)
+    report.revision = namespaces["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+    count(&asking("/metrics").await, &mut report);
+    Ok(report)
 }
 
 async fn get(client: &Client, path: &str) -> Result<(http::StatusCode, String), kube::Error> {
     let request = http::Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
     let answer = client.send(request).await?;
     let code = answer.status();
-    // What breaks off, or is longer than any answer of ours, tells nothing.
+    // A response that is cut off or too long has no value.
     let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     Ok((code, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// What `/readyz?verbose` says beyond that a check is well.
+/// Returns the lines of `/readyz?verbose` that are not just `ok`.
 fn notes(readiness: &str) -> Vec<String> {
     let is_note = |line: &&str| line.starts_with("[-]") || line.starts_with("[+]") && !line.ends_with(" ok");
     let lines = readiness.lines().filter(is_note).map(|line| line[3..].to_owned());
@@ -140,30 +142,30 @@ fn notes(readiness: &str) -> Vec<String> {
     if lines.is_empty() { message().into_iter().collect() } else { lines }
 }
 
-/// Takes the numbers out of the metrics.
-fn count(metrics: &str, told: &mut Told) {
+/// Reads the numbers from the metrics.
+fn count(metrics: &str, report: &mut ServerReport) {
     let objects = |resource: &str| value(metrics, &format!("apiserver_storage_objects{{resource=\"{resource}\"}}"));
-    told.store = label(metrics, "portolan_store_info", "engine");
-    told.store_bytes = values(metrics, "apiserver_storage_size_bytes").next();
-    told.free_bytes = value(metrics, "portolan_store_free_bytes");
-    // Of several servers on one etcd only one counts.
-    told.logical_clusters = objects("workspaces.tenancy.kcp.io").map(|workspaces| workspaces + 1);
-    told.physical_clusters = objects("physicalclusters.portolan.dev");
-    told.objects = told.logical_clusters.map(|_| values(metrics, "apiserver_storage_objects").sum());
-    told.damaged_objects = value(metrics, "portolan_store_damaged_objects");
+    report.store = label(metrics, "portolan_store_info", "engine");
+    report.store_bytes = values(metrics, "apiserver_storage_size_bytes").next();
+    report.free_bytes = value(metrics, "portolan_store_free_bytes");
+    // Of several servers on one etcd only the leader counts.
+    report.logical_clusters = objects("workspaces.tenancy.kcp.io").map(|workspaces| workspaces + 1);
+    report.physical_clusters = objects("physicalclusters.portolan.dev");
+    report.objects = report.logical_clusters.map(|_| values(metrics, "apiserver_storage_objects").sum());
+    report.damaged_objects = value(metrics, "portolan_store_damaged_objects");
 }
 
-/// All values of a metric, in the text format of Prometheus.
+/// Returns all values of a metric in Prometheus' text format.
 fn values<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = u64> + 'm {
     metrics.lines().filter_map(move |line| {
         let (series, value) = line.rsplit_once(' ')?;
         let is_it = series.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
-        // Numbers of bytes and objects are whole ones.
+        // Numbers of bytes and objects are whole.
         is_it.then(|| value.parse::<f64>().ok()).flatten().map(|value| value as u64)
     })
 }
 
-/// The value of one series.
+/// Returns the value of one series.
 fn value(metrics: &str, series: &str) -> Option<u64> {
     metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok()).map(|value| value as u64)
 }
@@ -174,27 +176,27 @@ fn label(metrics: &str, name: &str, label: &str) -> Option<String> {
     rest.split_once('"').map(|(value, _)| value.to_owned())
 }
 
-fn text(told: &Told) -> String {
+fn text(report: &ServerReport) -> String {
     let size = |bytes: &u64| match bytes >> 20 {
         0..10 => format!("{} KiB", bytes >> 10),
         mib => format!("{mib} MiB"),
     };
     let number = |number: &u64| number.to_string();
-    let ready = if told.ready { "yes" } else { "no" };
+    let ready = if report.ready { "yes" } else { "no" };
     let mut lines = vec![
-        ("server", Some(format!("{}, Kubernetes {}", told.server, told.version))),
+        ("server", Some(format!("{}, Kubernetes {}", report.server, report.version))),
         ("ready", Some(ready.to_owned())),
     ];
-    lines.extend(told.notes.iter().map(|note| ("", Some(note.clone()))));
+    lines.extend(report.notes.iter().map(|note| ("", Some(note.clone()))));
     lines.extend([
-        ("store", told.store.clone()),
-        ("revision", told.revision.clone()),
-        ("on disk", told.store_bytes.as_ref().map(size)),
-        ("free on disk", told.free_bytes.as_ref().map(size)),
-        ("logical clusters", told.logical_clusters.as_ref().map(number)),
-        ("physical clusters", told.physical_clusters.as_ref().map(number)),
-        ("objects", told.objects.as_ref().map(number)),
-        ("damaged objects", told.damaged_objects.as_ref().filter(|count| **count > 0).map(number)),
+        ("store", report.store.clone()),
+        ("revision", report.revision.clone()),
+        ("on disk", report.store_bytes.as_ref().map(size)),
+        ("free on disk", report.free_bytes.as_ref().map(size)),
+        ("logical clusters", report.logical_clusters.as_ref().map(number)),
+        ("physical clusters", report.physical_clusters.as_ref().map(number)),
+        ("objects", report.objects.as_ref().map(number)),
+        ("damaged objects", report.damaged_objects.as_ref().filter(|count| **count > 0).map(number)),
     ]);
     let shown = lines.into_iter().filter_map(|(name, value)| Some(format!("{name:<19}{}\n", value?)));
     shown.collect()
@@ -213,11 +215,22 @@ mod tests {
 
     #[test]
     fn numbers_come_out_of_the_metrics() {
-        let mut told = Told { ready: true, version: "v1.36.3".into(), server: "https://a:1".into(), ..Told::default() };
-        count(METRICS, &mut told);
-        assert_eq!((told.store.as_deref(), told.logical_clusters, told.objects), (Some("redb"), Some(3), Some(10)));
-        assert_eq!((told.store_bytes, told.free_bytes, told.physical_clusters), (Some(3 << 20), Some(1 << 30), None));
-        let text = text(&told);
+        let mut report = ServerReport {
+            ready: true,
+            version: "v1.36.3".into(),
+            server: "https://a:1".into(),
+            ..ServerReport::default()
+        };
+        count(METRICS, &mut report);
+        assert_eq!(
+            (report.store.as_deref(), report.logical_clusters, report.objects),
+            (Some("redb"), Some(3), Some(10))
+        );
+        assert_eq!(
+            (report.store_bytes, report.free_bytes, report.physical_clusters),
+            (Some(3 << 20), Some(1 << 30), None)
+        );
+        let text = text(&report);
         for line in [
             "server             https://a:1, Kubernetes v1.36.3\n",
             "free on disk       1024 MiB\n",
@@ -227,7 +240,7 @@ mod tests {
         }
         assert!(
             !text.contains("physical clusters") && !text.contains("damaged"),
-            "what is not told is left out: {text}"
+            "what is not report is left out: {text}"
         );
     }
 

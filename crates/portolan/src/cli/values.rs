@@ -1,4 +1,4 @@
-//! Values of flags: what each may be, and in which words others are refused.
+//! Parsers of flag values, with their error messages.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -14,16 +14,16 @@ use portolan_types::quantity::Quantity;
 
 use super::server::ServerStore;
 
-/// Bytes of a DNS name, and of one of its labels (RFC 1035).
+/// Longest DNS name, and longest label of one, in bytes (RFC 1035).
 const DNS_NAME: usize = 253;
 const DNS_LABEL: usize = 63;
 
-/// The engines that keep what is restored into them.
+/// Parses an engine that keeps its data.
 pub(super) fn lasting_store() -> impl TypedValueParser<Value = ServerStore> {
     PossibleValuesParser::new(["redb", "sled", "etcd"]).try_map(|name| ServerStore::from_str(&name, false))
 }
 
-/// An address and a port.
+/// Parses an address with a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => Err(format!("it has no port: {ip}:6443")),
@@ -34,24 +34,25 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// A number of bytes, or a quantity of them.
+/// Parses a number of bytes, or a quantity.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let quantity = text.parse::<Quantity>().ok().and_then(|quantity| u64::try_from(quantity.units()).ok());
     quantity.ok_or_else(|| "it is no quantity of bytes, such as 1073741824, 512Mi or 4Gi".to_owned())
 }
 
-/// A time of a second or more: seconds, or with units as other flags of Kubernetes have it.
+/// Parses a time of at least a second: in seconds, in whole days, or with units as in Kubernetes' flags.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().map(Duration::from_secs);
+    let days = || text.strip_suffix('d')?.parse().ok().and_then(|days: u64| days.checked_mul(24 * 3600));
     let units = || text.parse::<jiff::SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-    match seconds.or_else(units) {
+    match seconds.or_else(|| days().map(Duration::from_secs)).or_else(units) {
         Some(time) if time >= Duration::from_secs(1) => Ok(time),
         Some(_) => Err("it is less than a second".into()),
-        None => Err("it is no time, such as 300 (seconds), 5m or 1h30m".into()),
+        None => Err("it is no time, such as 300 (seconds), 5m, 1h30m or 7d".into()),
     }
 }
 
-/// Longest life of a token, within the bounds of kube-apiserver's flag; zero for none.
+/// Parses the longest life of a token, within the bounds of kube-apiserver's flag; zero for no bound.
 pub(super) fn token_max(text: &str) -> Result<Duration, String> {
     const HOUR: Duration = Duration::from_secs(3600);
     if text.trim_end_matches(['s', 'm', 'h']) == "0" {
@@ -63,17 +64,19 @@ pub(super) fn token_max(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A share of requests. As kube-apiserver has it: more would cost more connections than it spreads.
+/// Parses a fraction of requests, up to kube-apiserver's maximum: more would cost more connections than it spreads.
 pub(super) fn goaway_chance(text: &str) -> Result<f64, String> {
     let chance: f64 = text.parse().map_err(|_| "it is no number from 0 to 0.02".to_owned())?;
-    match (0.0..=0.02).contains(&chance) {
-        true => Ok(chance),
-        false if chance.is_nan() => Err("it is no number from 0 to 0.02".into()),
-        false => Err("it can not be less than 0 or greater than 0.02".into()),
+    if (0.0..=0.02).contains(&chance) {
+        Ok(chance)
+    } else if chance.is_nan() {
+        Err("it is no number from 0 to 0.02".into())
+    } else {
+        Err("it can not be less than 0 or greater than 0.02".into())
     }
 }
 
-/// A name of a server in kubeconfigs: letters, digits and `.`, `-`, `_`, `:`.
+/// Parses a name of a server in kubeconfigs: letters, digits and `.`, `-`, `_`, `:`.
 pub(super) fn server_name(text: &str) -> Result<String, String> {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
     if (1..=DNS_NAME).contains(&text.len()) && text.bytes().all(is_fine) {
@@ -82,7 +85,7 @@ pub(super) fn server_name(text: &str) -> Result<String, String> {
     Err(format!("it is no name of at most {DNS_NAME} letters, digits, '.', '-', '_' and ':', such as prod-eu"))
 }
 
-/// A name in a certificate: a DNS name, also with `*` for its first label, or an address.
+/// Parses a name in a certificate: a DNS name, also with `*` as its first label, or an address.
 pub(super) fn certificate_name(text: &str) -> Result<String, String> {
     if text.parse::<IpAddr>().is_ok() {
         return Ok(text.to_owned());
@@ -91,12 +94,13 @@ pub(super) fn certificate_name(text: &str) -> Result<String, String> {
     let has_wildcard = name.len() < text.len();
     let is_name = name.len() <= DNS_NAME && name.split('.').all(is_dns_label);
     let is_address_of_sorts = name.split('.').all(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
-    match is_name && !is_address_of_sorts && (!has_wildcard || name.contains('.')) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
+    if is_name && !is_address_of_sorts && (!has_wildcard || name.contains('.')) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
             "it is no DNS name, such as plane.example.com or *.example.com, and no IP address{}",
             part_of_url(text)
-        )),
+        ))
     }
 }
 
@@ -108,18 +112,19 @@ fn is_dns_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// What is said to who gives more than the name.
+/// Returns a hint if the value has more than a name, such as a scheme.
 fn part_of_url(text: &str) -> &'static str {
-    match text.contains("://") || text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
-        true => "; without https:// and port",
-        false => "",
+    if text.contains("://") || text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        "; without https:// and port"
+    } else {
+        ""
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control_plane::HISTORY;
+    use portolan_control_plane::HISTORY;
 
     #[test]
     fn times_are_seconds_or_have_units() {
@@ -128,6 +133,8 @@ mod tests {
             ("5m", Some(300)),
             ("300s", Some(300)),
             ("1h30m", Some(5400)),
+            ("7d", Some(604_800)),
+            ("99999999999999999999d", None),
             ("0", None),
             ("500ms", None),
         ] {
@@ -136,7 +143,7 @@ mod tests {
         for wrong in ["", "five", "5 minutes ago", "-5m", "5x"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }
-        assert!(time("soon").unwrap_err().contains("5m or 1h30m") && time("0").unwrap_err().contains("a second"));
+        assert!(time("soon").unwrap_err().contains("1h30m or 7d") && time("0").unwrap_err().contains("a second"));
         assert_eq!(time(super::super::server::HISTORY_TIME), Ok(HISTORY.time), "what is told is the default");
     }
 

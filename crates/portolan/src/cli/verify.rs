@@ -1,60 +1,60 @@
-//! `portolan verify`: read all that a store holds, and say whether it is as it was written.
+//! `portolan verify`: checks all data of a store.
 
 use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use portolan_store::{Audit, OpenError, StoreConfig};
+use portolan_store::{OpenError, StoreAudit, StoreConfig};
 use portolan_types::{ObjectKey, Record, Seams};
 
 use super::{
     COULD_NOT_LOOK, FAILED,
     data_dir::{engine_in, explained, store_in},
     output,
-    workspaces::Workspaces,
+    workspaces::WorkspacePaths,
 };
 
-/// Read all of a stopped server's store: damage is told that starting does not look for. A store that can only be read is read as it
-/// lies there, on redb; one of sled must be copied first.
+/// Read and check all data of a stopped server's store, including parts that a start does not check. On redb, a
+/// read-only store is checked in place; one of sled must be copied first.
 ///
-/// Exit code 0: all is as it was written. 1: something is damaged, also when it is only history, about which nothing needs to be done.
-/// 2: it could not be looked at, as when a server runs or there is no store.
+/// Exit code 0: everything is intact. 1: something is damaged, perhaps only history, which needs no action. 2: the
+/// check was not possible, for example because a server runs or there is no store.
 #[derive(Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArgs {
     /// Data directory of the server, which must not run.
     #[arg(long)]
     pub(super) data_dir: PathBuf,
 }
 
-/// Something in the store is not as it was written.
+/// Error of a damaged store.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Unsound(String);
+struct UnsoundStore(String);
 
-/// The exit code of what verification ended with.
+/// Returns the exit code for an error.
 pub(super) fn code(error: &anyhow::Error) -> u8 {
     let is_lost = matches!(error.downcast_ref(), Some(OpenError::Lost(_)));
-    if is_lost || error.is::<Unsound>() { FAILED } else { COULD_NOT_LOOK }
+    if is_lost || error.is::<UnsoundStore>() { FAILED } else { COULD_NOT_LOOK }
 }
 
-impl Verify {
+impl VerifyArgs {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let Some(engine) = engine_in(&self.data_dir)? else {
             bail!("there is no store in {}", self.data_dir.display());
         };
-        let mut workspaces = Workspaces::default();
+        let mut workspaces = WorkspacePaths::default();
         let mut note = |key: &ObjectKey, record: &Record| workspaces.note(key, record);
         let config = StoreConfig::new(engine, Some(store_in(&self.data_dir)));
         let found = portolan_store::verify_each(config, Seams::system(), &mut note);
         let found = found.map_err(|refusal| match refusal {
-            OpenError::Unsound { .. } => Unsound(workspaces.name_in(&refusal.to_string())).into(),
-            OpenError::Damaged { .. } => Unsound(refusal.to_string()).into(),
+            OpenError::Unsound { .. } => UnsoundStore(workspaces.name_in(&refusal.to_string())).into(),
+            OpenError::Damaged { .. } => UnsoundStore(refusal.to_string()).into(),
             OpenError::InUse(_) => anyhow::Error::from(refusal).context(
                 "a server has the store open: stop it, or save a snapshot of it and verify a store restored from that",
             ),
             refusal => explained(refusal),
         })?;
-        let Audit { objects, superseded, writes, last, oldest } = found;
+        let StoreAudit { objects, superseded, writes, last, oldest } = found;
         output::print(&format!(
             "objects            {objects}\nearlier states     {superseded}\nwrites in history  {writes}\n\
              history from       {oldest}\nrevision           {last}\n"
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn verify(dir: &Path) -> Result<(), (u8, String)> {
-        let verified = Verify { data_dir: dir.to_owned() }.run();
+        let verified = VerifyArgs { data_dir: dir.to_owned() }.run();
         verified.map_err(|error| (code(&error), format!("{error:#}")))
     }
 

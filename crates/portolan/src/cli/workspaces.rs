@@ -1,18 +1,18 @@
-//! Logical clusters in texts for operators: by their paths, as far as those are known.
+//! Paths of logical clusters in messages to operators.
 
 use std::{collections::HashMap, io::Read};
 
-use portolan_store::{Snapshot, SnapshotError, inspect_each};
+use portolan_store::{SnapshotError, SnapshotSummary, inspect_each};
 use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion};
 
-/// What stands before the number of a logical cluster.
+/// Text before the number of a logical cluster.
 const OF: &str = " of logical cluster ";
 
-/// The workspaces that could be read: where each is, and its name.
+/// Readable workspaces: parent and name by logical cluster.
 #[derive(Default)]
-pub(super) struct Workspaces(HashMap<LogicalClusterId, (LogicalClusterId, String)>);
+pub(super) struct WorkspacePaths(HashMap<LogicalClusterId, (LogicalClusterId, String)>);
 
-impl Workspaces {
+impl WorkspacePaths {
     pub(super) fn note(&mut self, key: &ObjectKey, record: &Record) {
         if (&*key.resource.group, &*key.resource.resource) != ("tenancy.kcp.io", "workspaces") {
             return;
@@ -22,7 +22,7 @@ impl Workspaces {
         self.0.extend(id.map(|id| (id, (key.cluster, key.name.to_string()))));
     }
 
-    /// The path of a logical cluster, when all workspaces above it are known.
+    /// Returns the path of a logical cluster, if all its ancestors are known.
     fn path(&self, of: LogicalClusterId) -> Option<String> {
         let (mut at, mut names) = (of, Vec::new());
         while at != LogicalClusterId::ROOT {
@@ -35,7 +35,7 @@ impl Workspaces {
         Some(names.join(":"))
     }
 
-    /// A text about objects, with the paths of their workspaces.
+    /// Adds the paths of workspaces to a message about objects.
     pub(super) fn name_in(&self, text: &str) -> String {
         let mut parts = text.split(OF);
         let mut named = parts.next().unwrap_or_default().to_owned();
@@ -50,12 +50,12 @@ impl Workspaces {
     }
 }
 
-/// Looks at a snapshot as [`portolan_store::inspect`] does; what is missing in it is told with the paths of workspaces.
+/// Inspects a snapshot as [`portolan_store::inspect`] does, and names missing objects with the paths of workspaces.
 ///
 /// # Errors
-/// Those of `inspect`.
-pub(super) fn inspect_named(input: impl Read) -> Result<Snapshot, SnapshotError> {
-    let mut workspaces = Workspaces::default();
+/// The errors of `inspect`.
+pub(super) fn inspect_named(input: impl Read) -> Result<SnapshotSummary, SnapshotError> {
+    let mut workspaces = WorkspacePaths::default();
     let mut snapshot = inspect_each(input, &mut |key, record| workspaces.note(key, record))?;
     for damaged in &mut snapshot.damaged.first {
         *damaged = workspaces.name_in(damaged);
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn workspaces_are_named_as_far_as_they_are_known() {
         let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
-        let mut known = Workspaces::default();
+        let mut known = WorkspacePaths::default();
         known.0.insert(inner, (outer, "inner".into()));
         let text = format!(
             "it:\n  maps \"a\" of logical cluster {inner}: no\n  maps \"b\" of logical cluster root\n  more: no"

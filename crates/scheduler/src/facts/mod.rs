@@ -1,72 +1,85 @@
-//! What the scheduler keeps in memory: physical clusters, policies, and sums of what is placed. All of it follows from
-//! watched events, and is bounded by the number of physical clusters and policies.
+//! Facts in memory: physical clusters, policies, and sums of what is placed. They follow from watch events. Their size
+//! is bounded by the number of physical clusters and policies.
 
-mod overruns;
-mod usage;
+pub(crate) mod definitions;
+pub(crate) mod overruns;
+pub(crate) mod policy_complaints;
+pub(crate) mod usage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Readiness};
+use portolan_placement::{ClusterFacts, ClusterInfo, CompiledPolicy, ExpressionSubject, LeveledPolicy, Readiness};
 use portolan_types::{
-    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Uid, object,
+    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, ResourceVersion, Uid, object,
     placement::{
-        PhysicalClusterSpec, PhysicalClusterStatus, PlacementPolicySpec, PlacementRecord, PolicyRef, Resources, Taint,
+        PhysicalClusterSpec, PhysicalClusterStatus, PlacementPolicySpec, PlacementRecord, PolicyRef, ResourceAmounts,
+        StatusCondition, Taint,
     },
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{kinds, seams::UseRights};
-
-pub(crate) use overruns::OverrideOverruns;
-pub(crate) use usage::{Amounts, Usage};
+use crate::{
+    drain::registry::DrainRegistry, facts::definitions::DefinitionFacts, facts::overruns::OverrideOverruns,
+    facts::policy_complaints::PolicyComplaints, facts::usage::PlacedUsage, kinds, seams::UseRights,
+};
 
 /// A physical cluster and where it is registered.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Physical {
+pub(crate) struct RegisteredCluster {
     pub(crate) key: ObjectKey,
     pub(crate) info: Arc<ClusterInfo>,
+    /// True if it has ever answered.
+    pub(crate) was_reached: bool,
+    /// False if its connection cannot be used as it is configured.
+    pub(crate) has_connection: bool,
 }
 
-/// A policy and where it stands.
+/// Policy with its creation time.
 #[derive(Clone, Debug, PartialEq)]
-struct KnownPolicy {
-    policy: Arc<Policy>,
+struct RegisteredPolicy {
+    policy: Arc<CompiledPolicy>,
     created: String,
 }
 
 /// Facts of all logical clusters.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Facts {
-    physical: BTreeMap<Uid, Physical>,
+    physical: BTreeMap<Uid, RegisteredCluster>,
     homes: BTreeMap<LogicalClusterId, BTreeSet<Uid>>,
-    policies: BTreeMap<LogicalClusterId, BTreeMap<ObjectKey, KnownPolicy>>,
-    pub(crate) usage: Usage,
+    policies: BTreeMap<LogicalClusterId, BTreeMap<ObjectKey, RegisteredPolicy>>,
+    pub(crate) usage: PlacedUsage,
+    pub(crate) drains: DrainRegistry,
     pub(crate) overruns: OverrideOverruns,
+    /// Objects of which it is not known if a policy is about them.
+    pub(crate) failed_selections: PolicyComplaints,
+    pub(crate) definitions: DefinitionFacts,
+    /// Revisions at which physical clusters and policies were last changed.
+    revisions: BTreeMap<ObjectKey, ResourceVersion>,
     /// Physical clusters and policies that are there and cannot be read.
     unreadable: BTreeSet<ObjectKey>,
     /// Custom resources that are watched.
     pub(crate) fed: BTreeSet<GroupResource>,
-    /// Whether objects may name physical clusters that are not there any more.
+    /// True if objects may name physical clusters that no longer exist.
     has_strays: bool,
 }
 
 /// A logical cluster and its ancestors, itself first.
-pub(crate) struct Reach {
+pub(crate) struct ClusterLineage {
     pub(crate) lineage: Vec<(LogicalClusterId, LogicalClusterPath)>,
 }
 
-impl Reach {
-    /// Whether what is registered in `home` may be within reach. Of a logical cluster that ends nobody knows.
+impl ClusterLineage {
+    /// Returns true if `home` may be within reach. The lineage of a logical cluster that is being deleted is unknown.
     pub(crate) fn may_contain(&self, home: LogicalClusterId) -> bool {
         self.lineage.is_empty() || self.lineage.iter().any(|(id, _)| *id == home)
     }
 }
 
-/// How a record names a policy.
+/// Returns the reference by which a record names a policy.
 pub(crate) fn reference(key: &ObjectKey, path: &LogicalClusterPath) -> PolicyRef {
     let kind = if key.namespace().is_some() { "PlacementPolicy" } else { "ClusterPlacementPolicy" };
     PolicyRef {
@@ -78,7 +91,26 @@ pub(crate) fn reference(key: &ObjectKey, path: &LogicalClusterPath) -> PolicyRef
 }
 
 impl Facts {
-    /// Takes in a physical cluster as it is now. Returns whether anything that placement looks at changed.
+    /// Returns a copy to plan with. What there is per object is left out: the outcomes of patches and expressions,
+    /// because a plan tries none, and the marks of drains; sums are merged.
+    pub(crate) fn copy_for_plan(&self) -> Self {
+        Self {
+            physical: self.physical.clone(),
+            homes: self.homes.clone(),
+            policies: self.policies.clone(),
+            usage: self.usage.merged(),
+            drains: self.drains.without_marks(),
+            overruns: OverrideOverruns::default(),
+            failed_selections: PolicyComplaints::default(),
+            definitions: self.definitions.clone(),
+            revisions: self.revisions.clone(),
+            unreadable: self.unreadable.clone(),
+            fed: self.fed.clone(),
+            has_strays: self.has_strays,
+        }
+    }
+
+    /// Stores the present state of a physical cluster. Returns true if a field that placement reads has changed.
     pub(crate) fn put_physical(&mut self, key: &ObjectKey, object: &Value, now: i64) -> bool {
         let Some(uid) = object::uid(object) else { return false };
         let known = self.physical.get(&uid);
@@ -89,21 +121,71 @@ impl Facts {
         let spec = object.get("spec").cloned().unwrap_or_default();
         let (spec, unreadable) = match serde_json::from_value::<PhysicalClusterSpec>(spec) {
             Ok(spec) => (spec, None),
-            // Its taints and bounds are not known: nothing new comes, and what is there stays.
+            // Its taints and bounds are unknown: it takes nothing new and keeps its copies.
             Err(error) => (PhysicalClusterSpec { unschedulable: true, ..Default::default() }, Some(error)),
         };
         let status: PhysicalClusterStatus = part(object, "status");
+        let is_unusable = |c: &StatusCondition| c.kind == "Ready" && c.reason == "InvalidConnection";
+        let has_connection = !status.conditions.iter().any(is_unusable);
+        let was_reached = !status.version.is_empty();
         let mut info = ClusterInfo::new(object::name(object), uid.clone(), spec, status, since);
         if let Some(error) = unreadable {
             info.readiness = Readiness::NotReady(format!("its spec cannot be read: {error}"));
         }
         info.labels = labels(object);
+        info.subject = ExpressionSubject::of_cluster(object).after(known.map(|p| &p.info.subject));
         info.deleting = object::is_deleting(object);
-        let physical = Physical { key: key.clone(), info: Arc::new(info) };
+        info.draining = self.drains.is_draining(&uid, info.deleting);
+        let physical = RegisteredCluster { key: key.clone(), info: Arc::new(info), was_reached, has_connection };
         let changed = known != Some(&physical);
         self.homes.entry(key.cluster).or_default().insert(uid.clone());
         self.physical.insert(uid, physical);
         changed
+    }
+
+    /// Notes the revision of a change of a physical cluster or policy; `None` once it is deleted.
+    pub(crate) fn note_revision(&mut self, key: &ObjectKey, revision: Option<ResourceVersion>) {
+        match revision {
+            Some(revision) => drop(self.revisions.insert(key.clone(), revision)),
+            None => drop(self.revisions.remove(key)),
+        }
+    }
+
+    /// Returns the revision at which a physical cluster or policy was last changed.
+    pub(crate) fn revision_of(&self, key: &ObjectKey) -> Option<ResourceVersion> {
+        self.revisions.get(key).copied()
+    }
+
+    /// Takes over from the drains which physical clusters take nothing new. Returns true if that has changed.
+    pub(crate) fn refresh_draining(&mut self) -> bool {
+        let mut has_changed = false;
+        for (uid, physical) in &mut self.physical {
+            let draining = self.drains.is_draining(uid, physical.info.deleting);
+            if physical.info.draining != draining {
+                Arc::make_mut(&mut physical.info).draining = draining;
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// Notes that a physical cluster takes nothing new, as that of a drain which only a plan has.
+    pub(crate) fn drain_physical(&mut self, uid: &Uid) {
+        if let Some(physical) = self.physical.get_mut(uid) {
+            Arc::make_mut(&mut physical.info).draining = true;
+        }
+    }
+
+    /// Returns the uid of the physical cluster of a name that is registered in a logical cluster.
+    pub(crate) fn registered_in(&self, home: LogicalClusterId, name: &str) -> Option<&Uid> {
+        let known = self.homes.get(&home)?;
+        known.iter().find(|uid| self.physical.get(*uid).is_some_and(|physical| physical.info.name == name))
+    }
+
+    /// Returns the keys of the physical clusters that are registered in a logical cluster.
+    pub(crate) fn all_registered_in(&self, home: LogicalClusterId) -> Vec<ObjectKey> {
+        let known = self.homes.get(&home).into_iter().flatten();
+        known.filter_map(|uid| Some(self.physical.get(uid)?.key.clone())).collect()
     }
 
     /// Forgets a physical cluster that has been deleted.
@@ -118,13 +200,13 @@ impl Facts {
         }
     }
 
-    /// Takes in that a physical cluster or policy cannot be read.
+    /// Notes a physical cluster or policy that cannot be read.
     pub(crate) fn put_unreadable(&mut self, key: &ObjectKey) {
         self.unreadable.insert(key.clone());
     }
 
-    /// What must be known for a decision in a namespace, and cannot be read: a policy that may hold there.
-    pub(crate) fn unreadable_policy(&self, reach: &Reach, namespace: &str) -> Option<&ObjectKey> {
+    /// Returns an unreadable policy that may hold in a namespace.
+    pub(crate) fn unreadable_policy(&self, reach: &ClusterLineage, namespace: &str) -> Option<&ObjectKey> {
         let concerns = |key: &&ObjectKey| match key.namespace() {
             None => reach.lineage.iter().any(|(id, _)| *id == key.cluster),
             Some(own) => reach.lineage.first().is_some_and(|(id, _)| *id == key.cluster) && own.as_str() == namespace,
@@ -132,14 +214,14 @@ impl Facts {
         self.unreadable.iter().filter(|key| kinds::policies().contains(&key.resource)).find(concerns)
     }
 
-    /// A physical cluster within reach that cannot be read.
-    pub(crate) fn unreadable_physical(&self, reach: &Reach) -> Option<&ObjectKey> {
+    /// Returns an unreadable physical cluster within reach.
+    pub(crate) fn unreadable_physical(&self, reach: &ClusterLineage) -> Option<&ObjectKey> {
         let physical = self.unreadable.iter().filter(|key| key.resource == kinds::physical_clusters());
         physical.into_iter().find(|key| reach.may_contain(key.cluster))
     }
 
-    /// A logical cluster within reach that has physical clusters, of whose rights nothing is known.
-    pub(crate) fn unknown_home(&self, reach: &Reach, rights: &dyn UseRights) -> Option<LogicalClusterId> {
+    /// Returns a logical cluster within reach that has physical clusters and unknown rights.
+    pub(crate) fn unknown_home(&self, reach: &ClusterLineage, rights: &dyn UseRights) -> Option<LogicalClusterId> {
         let homes = reach.lineage.iter().map(|(id, _)| *id).filter(|id| self.homes.contains_key(id));
         homes.into_iter().find(|home| !rights.are_known(*home))
     }
@@ -159,40 +241,49 @@ impl Facts {
     }
 
     /// Returns all physical clusters, with their keys and bounds.
-    pub(crate) fn all_physical(&self) -> impl Iterator<Item = (&Uid, &ObjectKey, &Resources)> {
+    pub(crate) fn all_physical(&self) -> impl Iterator<Item = (&Uid, &ObjectKey, &ResourceAmounts)> {
         self.physical.iter().map(|(uid, physical)| (uid, &physical.key, &physical.info.bounds))
     }
 
-    /// A physical cluster, wherever it is registered.
-    pub(crate) fn physical(&self, uid: &Uid) -> Option<&Physical> {
+    /// Returns all physical clusters.
+    pub(crate) fn all_registered(&self) -> impl Iterator<Item = (&Uid, &RegisteredCluster)> {
+        self.physical.iter()
+    }
+
+    /// Returns a physical cluster, wherever it is registered.
+    pub(crate) fn physical(&self, uid: &Uid) -> Option<&RegisteredCluster> {
         self.physical.get(uid)
     }
 
-    /// Takes in that an object is placed there.
+    /// Notes a physical cluster that an object names.
     pub(crate) fn note_place(&mut self, uid: &Uid) {
         self.has_strays |= !self.physical.contains_key(uid);
     }
 
-    /// Whether anything of a logical cluster may be placed, or may have been: where no physical cluster is registered, nothing is.
-    pub(crate) fn may_be_placed(&self, reach: &Reach) -> bool {
+    /// Returns true if objects of a logical cluster may be placed, or may have been. Without a physical cluster within
+    /// reach they are not.
+    pub(crate) fn may_be_placed(&self, reach: &ClusterLineage) -> bool {
         self.has_strays
             || self.homes.keys().any(|home| reach.may_contain(*home))
             || self.unreadable_physical(reach).is_some()
     }
 
-    /// Takes in a policy as it is now. Returns whether what it says changed; its status is not part of that.
+    /// Stores the present state of a policy. Returns true if its spec has changed; its status does not count.
     pub(crate) fn put_policy(&mut self, key: &ObjectKey, object: &Value) -> bool {
         let spec = object.get("spec").cloned().unwrap_or_default();
-        let policy = match serde_json::from_value::<PlacementPolicySpec>(spec.clone()) {
-            Ok(spec) => Policy::compile(spec),
-            Err(error) => Policy::unreadable(&spec, &error),
-        };
         let created = object::meta_text(object, "creationTimestamp").to_owned();
         let known = self.policies.entry(key.cluster).or_default();
-        if known.get(key).is_some_and(|p| *p.policy == policy && p.created == created) {
+        let before = known.get(key).filter(|p| p.created == created);
+        let policy = match serde_json::from_value::<PlacementPolicySpec>(spec.clone()) {
+            // Writes of the status are frequent: expressions are compiled once for each spec.
+            Ok(spec) if before.is_some_and(|p| p.policy.is_of(&spec)) => return false,
+            Ok(spec) => CompiledPolicy::compile(spec),
+            Err(error) => CompiledPolicy::unreadable(&spec, &error),
+        };
+        if before.is_some_and(|p| *p.policy == policy) {
             return false;
         }
-        known.insert(key.clone(), KnownPolicy { policy: Arc::new(policy), created });
+        known.insert(key.clone(), RegisteredPolicy { policy: Arc::new(policy), created });
         true
     }
 
@@ -206,15 +297,23 @@ impl Facts {
         removed
     }
 
-    /// All policies, with their keys.
-    pub(crate) fn all_policies(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<Policy>)> {
+    /// Returns all policies with their keys.
+    pub(crate) fn all_policies(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<CompiledPolicy>)> {
         self.policies.values().flatten().map(|(key, known)| (key, &known.policy))
     }
 
-    /// The physical clusters that a logical cluster reaches, and those that `record` names besides.
+    /// Returns the groups that a policy names, without `*`.
+    pub(crate) fn groups_named_by(&self, policy: &ObjectKey) -> Vec<String> {
+        let known = self.policies.get(&policy.cluster).and_then(|known| known.get(policy));
+        let groups: BTreeSet<&str> =
+            known.into_iter().flat_map(|known| known.policy.kinds()).map(|(group, _)| group).collect();
+        groups.into_iter().filter(|group| *group != "*").map(str::to_owned).collect()
+    }
+
+    /// Returns the physical clusters within reach of a logical cluster, and those that `record` names besides.
     pub(crate) fn clusters(
         &self,
-        reach: &Reach,
+        reach: &ClusterLineage,
         rights: &dyn UseRights,
         record: &PlacementRecord,
     ) -> Vec<ClusterFacts> {
@@ -230,9 +329,9 @@ impl Facts {
         near.chain(named.filter_map(|uid| facts(uid, false))).collect()
     }
 
-    /// Returns the physical clusters of a logical cluster and its ancestors. Where several have a name, the nearest one that may be used
-    /// hides the others, as the API shows them.
-    fn in_reach(&self, own: LogicalClusterId, reach: &Reach, rights: &dyn UseRights) -> BTreeSet<&Uid> {
+    /// Returns the physical clusters of a logical cluster and its ancestors. Where several have a name, the nearest one
+    /// that may be used hides the others, as the API shows them.
+    fn in_reach(&self, own: LogicalClusterId, reach: &ClusterLineage, rights: &dyn UseRights) -> BTreeSet<&Uid> {
         let (mut names, mut in_reach) = (BTreeSet::new(), BTreeSet::new());
         for (home, _) in &reach.lineage {
             for uid in self.homes.get(home).into_iter().flatten() {
@@ -250,8 +349,8 @@ impl Facts {
         in_reach
     }
 
-    /// The policies that may hold in a namespace.
-    pub(crate) fn policies(&self, reach: &Reach, namespace: &str) -> Vec<LeveledPolicy> {
+    /// Returns the policies that may hold in a namespace.
+    pub(crate) fn policies(&self, reach: &ClusterLineage, namespace: &str) -> Vec<LeveledPolicy> {
         let mut found = Vec::new();
         for ((id, path), depth) in reach.lineage.iter().zip(1..) {
             for (key, known) in self.policies.get(id).into_iter().flatten() {
@@ -267,8 +366,24 @@ impl Facts {
         found
     }
 
-    /// Whether any policy in sight of `cluster` is about a kind.
-    pub(crate) fn is_kind_selected(&self, reach: &Reach, group: &str, kind: &str) -> bool {
+    /// Returns true if an expression of a policy of the lineage reads objects of a kind.
+    pub(crate) fn reads_objects(&self, reach: &ClusterLineage, group: &str, kind: &str) -> bool {
+        let known = reach.lineage.iter().filter_map(|(id, _)| self.policies.get(id));
+        known.flat_map(BTreeMap::values).any(|p| p.policy.reads_objects_of(group, kind))
+    }
+
+    /// Returns true if a policy that may hold in a namespace depends on where other workloads are.
+    pub(crate) fn has_workload_terms(&self, reach: &ClusterLineage, namespace: &str) -> bool {
+        self.policies(reach, namespace).iter().any(|p| p.policy.has_workload_terms())
+    }
+
+    /// Returns true if a policy has an expression over physical clusters or objects.
+    pub(crate) fn has_expressions(&self) -> bool {
+        self.all_policies().any(|(_, policy)| policy.has_expressions())
+    }
+
+    /// Returns true if a policy of the lineage is about a kind.
+    pub(crate) fn is_kind_selected(&self, reach: &ClusterLineage, group: &str, kind: &str) -> bool {
         let known = reach.lineage.iter().filter_map(|(id, _)| self.policies.get(id));
         known.flat_map(BTreeMap::values).any(|p| p.policy.is_about_kind(group, kind))
     }
@@ -306,7 +421,7 @@ mod tests {
     #[test]
     fn the_nearest_physical_cluster_hides_those_of_its_name() {
         let shop = LogicalClusterId::new(7);
-        let reach = Reach {
+        let reach = ClusterLineage {
             lineage: vec![(shop, "root:shop".parse().unwrap()), (LogicalClusterId::ROOT, LogicalClusterPath::root())],
         };
         let mut facts = Facts::default();
@@ -321,7 +436,7 @@ mod tests {
         let found = facts.clusters(&reach, &AllMayUse, &PlacementRecord::default());
         let uids: Vec<&str> = found.iter().map(|cluster| cluster.info.uid.as_str()).collect();
         assert_eq!(uids, ["root-west", "shop-east"]);
-        let root = Reach { lineage: reach.lineage[1..].to_vec() };
+        let root = ClusterLineage { lineage: reach.lineage[1..].to_vec() };
         assert_eq!(facts.clusters(&root, &AllMayUse, &PlacementRecord::default()).len(), 2);
     }
 
@@ -332,7 +447,7 @@ mod tests {
             let key = ObjectKey::cluster_scoped(home, kinds::physical_clusters(), name.parse().unwrap());
             (key, json!({"metadata": {"name": name, "uid": name}}))
         };
-        let reach = Reach {
+        let reach = ClusterLineage {
             lineage: vec![(shop, "root:shop".parse().unwrap()), (LogicalClusterId::ROOT, LogicalClusterPath::root())],
         };
         let mut facts = Facts::default();
@@ -341,7 +456,10 @@ mod tests {
         facts.put_physical(&far, &object, 0);
         facts.note_place(&"far".parse().unwrap());
         assert!(!facts.may_be_placed(&reach), "it is registered elsewhere");
-        assert!(facts.may_be_placed(&Reach { lineage: Vec::new() }), "of a logical cluster that ends nobody knows");
+        assert!(
+            facts.may_be_placed(&ClusterLineage { lineage: Vec::new() }),
+            "of a logical cluster in deletion that is unknown"
+        );
         let (near, object) = physical(LogicalClusterId::ROOT, "near");
         facts.put_unreadable(&near);
         assert!(facts.may_be_placed(&reach), "it is there and cannot be read");

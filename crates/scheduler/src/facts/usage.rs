@@ -1,37 +1,72 @@
-//! What Portolan has placed on each physical cluster, and how many objects each policy decides.
+//! Requests that Portolan has placed on each physical cluster, and the number of objects that each policy decides.
 //!
-//! Sums follow from events, which carry the object before and after a write, so no object is kept. What a worker has decided
-//! but nobody has seen yet is reserved until its event comes.
+//! Sums follow from events, which carry the object before and after a write, so no object is kept. A worker reserves
+//! what it has decided until its event arrives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_types::{
-    GroupResource, ObjectKey, Uid,
-    placement::{PolicyRef, Resources},
+    GroupResource, ObjectKey, ResourceVersion, Uid,
+    placement::{PolicyRef, ResourceAmounts},
     quantity::Quantity,
 };
 
 /// Amounts per physical cluster.
-pub(crate) type Amounts = Vec<(Uid, Resources)>;
+pub(crate) type UsageByCluster = Vec<(Uid, ResourceAmounts)>;
 
 /// Sums over everything that is placed.
-#[derive(Default)]
-pub(crate) struct Usage {
-    placed: BTreeMap<GroupResource, BTreeMap<Uid, Resources>>,
+#[derive(Clone, Default)]
+pub(crate) struct PlacedUsage {
+    placed: BTreeMap<GroupResource, BTreeMap<Uid, ResourceAmounts>>,
     matched: BTreeMap<GroupResource, BTreeMap<String, u64>>,
-    reserved: BTreeMap<ObjectKey, Amounts>,
+    /// Number of objects with a decision of their own, by physical cluster.
+    workloads: BTreeMap<GroupResource, BTreeMap<Uid, i64>>,
+    reserved: BTreeMap<ObjectKey, UsageByCluster>,
+    /// Revision up to which the writes of a resource are counted; `None` while it is listed.
+    counted: BTreeMap<GroupResource, Option<ResourceVersion>>,
 }
 
-impl Usage {
+impl PlacedUsage {
     /// Starts a resource anew, before it is listed.
     pub(crate) fn clear(&mut self, resource: &GroupResource) {
         self.placed.remove(resource);
         self.matched.remove(resource);
+        self.workloads.remove(resource);
         self.reserved.retain(|key, _| key.resource != *resource);
+        self.counted.insert(resource.clone(), None);
+    }
+
+    /// Notes that the writes of a resource are counted up to a revision.
+    pub(crate) fn note_counted(&mut self, resource: &GroupResource, revision: ResourceVersion) {
+        self.counted.insert(resource.clone(), Some(revision));
+    }
+
+    /// Returns true if the sums contain an object as it is at `revision`. Room for it cannot be told otherwise: the
+    /// sums would be compared with requests that they do not contain.
+    pub(crate) fn has_counted(&self, resource: &GroupResource, revision: ResourceVersion) -> bool {
+        match self.counted.get(resource) {
+            Some(counted) => counted.is_some_and(|counted| counted >= revision),
+            // Nothing is counted of a resource without a feed.
+            None => true,
+        }
+    }
+
+    /// Returns the sums of all resources, decisions under way included, as those of one resource, which are faster to
+    /// read. Nothing else is copied.
+    pub(crate) fn merged(&self) -> Self {
+        let reserved = self.reserved.values().flatten().map(|(uid, _)| uid);
+        let uids: BTreeSet<&Uid> = self.placed.values().flat_map(BTreeMap::keys).chain(reserved).collect();
+        let sums = uids.into_iter().map(|uid| (uid.clone(), self.of(uid))).collect();
+        Self { placed: BTreeMap::from([(merged_resource(), sums)]), ..Self::default() }
+    }
+
+    /// Replaces what an object took by what it takes, in merged sums.
+    pub(crate) fn replace_merged(&mut self, before: &UsageByCluster, after: &UsageByCluster) {
+        self.replace(&merged_resource(), before, after);
     }
 
     /// Replaces what an object took by what it takes.
-    pub(crate) fn replace(&mut self, resource: &GroupResource, before: &Amounts, after: &Amounts) {
+    pub(crate) fn replace(&mut self, resource: &GroupResource, before: &UsageByCluster, after: &UsageByCluster) {
         let sums = self.placed.entry(resource.clone()).or_default();
         for (uid, amounts) in before {
             let Some(sum) = sums.get_mut(uid) else { continue };
@@ -40,6 +75,27 @@ impl Usage {
         for (uid, amounts) in after {
             add(sums.entry(uid.clone()).or_default(), amounts, 1);
         }
+    }
+
+    /// Counts an object with a decision of its own on the physical clusters that it is on now. Returns true if the
+    /// numbers changed.
+    pub(crate) fn count_workload(&mut self, resource: &GroupResource, was_on: &[Uid], is_on: &[Uid]) -> bool {
+        if was_on == is_on {
+            return false;
+        }
+        let numbers = self.workloads.entry(resource.clone()).or_default();
+        for (uids, change) in [(was_on, -1), (is_on, 1)] {
+            for uid in uids {
+                *numbers.entry(uid.clone()).or_default() += change;
+            }
+        }
+        numbers.retain(|_, number| *number != 0);
+        true
+    }
+
+    /// Returns the number of objects with a decision of their own on a physical cluster.
+    pub(crate) fn workloads_on(&self, uid: &Uid) -> i64 {
+        self.workloads.values().filter_map(|numbers| numbers.get(uid)).sum()
     }
 
     /// Moves an object from one policy's count to another's; whether anything changed.
@@ -62,21 +118,21 @@ impl Usage {
         true
     }
 
-    /// How many objects a policy decides.
+    /// Returns the number of objects that a policy decides.
     pub(crate) fn matched(&self, policy: &PolicyRef) -> u64 {
         let name = name(policy);
         self.matched.values().filter_map(|counts| counts.get(&name)).sum()
     }
 
     /// Returns the sum of what is placed on a physical cluster.
-    pub(crate) fn placed_on(&self, uid: &Uid) -> Resources {
-        let mut sum = Resources::new();
+    pub(crate) fn placed_on(&self, uid: &Uid) -> ResourceAmounts {
+        let mut sum = ResourceAmounts::new();
         self.placed.values().filter_map(|sums| sums.get(uid)).for_each(|amounts| add(&mut sum, amounts, 1));
         sum
     }
 
     /// Returns what is taken of a physical cluster, decisions under way included.
-    pub(crate) fn of(&self, uid: &Uid) -> Resources {
+    pub(crate) fn of(&self, uid: &Uid) -> ResourceAmounts {
         let mut sum = self.placed_on(uid);
         let reserved = self.reserved.values().flatten().filter(|(of, _)| of == uid);
         reserved.for_each(|(_, amounts)| add(&mut sum, amounts, 1));
@@ -84,8 +140,8 @@ impl Usage {
     }
 
     /// Reserves what a decision takes beyond what the object took.
-    pub(crate) fn reserve(&mut self, key: &ObjectKey, before: &Amounts, after: &Amounts) {
-        let mut more: BTreeMap<Uid, Resources> = BTreeMap::new();
+    pub(crate) fn reserve(&mut self, key: &ObjectKey, before: &UsageByCluster, after: &UsageByCluster) {
+        let mut more: BTreeMap<Uid, ResourceAmounts> = BTreeMap::new();
         for (uid, amounts) in after {
             add(more.entry(uid.clone()).or_default(), amounts, 1);
         }
@@ -101,7 +157,12 @@ impl Usage {
     }
 }
 
-fn add(sum: &mut Resources, amounts: &Resources, sign: i64) {
+/// Returns the name of no resource, under which merged sums are.
+fn merged_resource() -> GroupResource {
+    GroupResource::new("", "")
+}
+
+fn add(sum: &mut ResourceAmounts, amounts: &ResourceAmounts, sign: i64) {
     for (name, amount) in amounts {
         let total = sum.entry(name.clone()).or_insert(Quantity::ZERO);
         *total = if sign < 0 { total.minus(*amount) } else { *total + *amount };

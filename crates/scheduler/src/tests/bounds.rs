@@ -1,6 +1,7 @@
 //! Bounds of physical clusters: what they hold back, and what is shown of them.
 
 use super::*;
+use crate::{SchedulerError, kinds, observe::feed::list_with_retry, reconcile::object::reconcile_object};
 
 fn limits(object: Option<&Value>) -> Vec<(String, i64)> {
     let record = object.and_then(PlacementRecord::of).unwrap_or_default();
@@ -42,6 +43,32 @@ async fn growth_of_a_pinned_object_over_the_bounds_is_not_admitted_and_usage_is_
     assert_eq!(room["message"], "its bounds leave room for 14 of 20 pods; what runs stays");
     world.change(&one, scale(3)).await;
     world.until("no limit", &one, |object| limits(object).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_is_decided_only_once_it_is_counted() {
+    let world = World::on(memory(), Arc::new(UseByAll));
+    world.create(shop("namespaces/shop"), "v1", "Namespace", json!({})).await;
+    world.physical("west", json!({"bounds": {"cpu": "7"}}), true).await;
+    world.deployment("one", json!({"containers": [{"resources": {"requests": {"cpu": "500m"}}}]})).await;
+    let (one, ctx) = (shop("deployments.apps/shop/one"), &*world.scheduler.ctx);
+    world.pin(&one, "west").await;
+    let deployments = one.resource.clone();
+    for resource in [kinds::physical_clusters(), deployments.clone()] {
+        list_with_retry(ctx, &resource).await;
+    }
+    reconcile_object(ctx, &one).await.unwrap();
+    let grow = |object: &mut Value| {
+        object["spec"]["replicas"] = 20.into();
+        object["metadata"]["generation"] = 2.into();
+    };
+    world.change(&one, grow).await;
+    // Another event, as of its status, may bring the object here before the event of its growth is observed.
+    assert!(matches!(reconcile_object(ctx, &one).await, Err(SchedulerError::Behind)));
+    assert!(limits(world.get(&one).await.as_ref()).is_empty());
+    list_with_retry(ctx, &deployments).await;
+    reconcile_object(ctx, &one).await.unwrap();
+    assert_eq!(limits(world.get(&one).await.as_ref()), [("physicalclusters-west".to_owned(), 14)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,4 +165,38 @@ async fn a_move_ends_when_the_new_copy_is_available() {
     assert_eq!(words(world.get(&web).await.as_ref()), "east west", "it is ready, and not for long enough");
     world.change(&placement_of(&web), report(2)).await;
     world.placed(&web, "east- west").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_run_once_do_not_stop_for_the_same_room() {
+    let world = World::new(&["east"]).await;
+    world.physical("west", json!({"bounds": {"cpu": "1"}}), true).await;
+    world.settle().await;
+    let spec = json!({"spec": {"replicas": 1, "template": {"spec":
+        {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}}});
+    let sets = ["first", "second"].map(|name| shop(&format!("statefulsets.apps/shop/{name}")));
+    for set in &sets {
+        world.create(set.clone(), "apps/v1", "StatefulSet", spec.clone()).await;
+        world.pin(set, "east").await;
+        world.placed(set, "east").await;
+        world.ready(set, "east", 1).await;
+    }
+    world.pin(&sets[0], "west").await;
+    world.placed(&sets[0], "east-").await;
+    world.settle().await;
+    world.pin(&sets[1], "west").await;
+    world.settle().await;
+    assert_eq!(words(world.get(&sets[1]).await.as_ref()), "east", "the room on west is taken");
+    let store = world.store.clone();
+    drop(world);
+    let world = World::on(store, Arc::new(UseByAll));
+    world.run();
+    world.settle().await;
+    assert_eq!(words(world.get(&sets[1]).await.as_ref()), "east", "another scheduler knows it too");
+    world.confirm_gone(&sets[0]).await;
+    world.placed(&sets[0], "west").await;
+    world.settle().await;
+    let (first, second) = (world.get(&sets[0]).await, world.get(&sets[1]).await);
+    assert_eq!((words(first.as_ref()), words(second.as_ref())), ("west".to_owned(), "east".to_owned()));
+    assert!(PlacementRecord::of(&first.unwrap()).unwrap().awaited.is_empty());
 }

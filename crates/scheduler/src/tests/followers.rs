@@ -1,4 +1,5 @@
-//! Followers come with what names them, whatever was there first, and leave when nothing names or selects them any more.
+//! Followers come with what names them, whatever was there first, and leave when nothing names or selects them any
+//! more.
 
 use super::*;
 
@@ -12,7 +13,7 @@ fn shown_from(physical: &str, mut object: Value) -> Value {
     let copy = portolan_types::placement::PlacedCopy {
         name: physical.into(),
         uid,
-        phase: Phase::Projected,
+        phase: CopyPhase::Projected,
         replicas: None,
         epoch: 0,
     };
@@ -43,12 +44,11 @@ async fn a_certificate_follows_its_ingress_whatever_came_first() {
         world.deployment("web", json!({"serviceAccountName": "robot", "containers": [{"name": "c"}]})).await;
         world.placed(&shop("deployments.apps/shop/web"), "east").await;
         world.create(shop("services/shop/web"), "v1", "Service", json!({"spec": {}})).await;
-        let create = async |referrer: &str| match referrer.starts_with("ingresses") {
-            true => {
+        let create = async |referrer: &str| {
+            if referrer.starts_with("ingresses") {
                 let spec = json!({"spec": {"tls": [{"hosts": ["a"], "secretName": "cert"}]}});
                 world.create(shop(referrer), "networking.k8s.io/v1", "Ingress", spec).await
-            }
-            false => {
+            } else {
                 let pull = json!({"imagePullSecrets": [{"name": "pull"}]});
                 world.create(shop(referrer), "v1", "ServiceAccount", pull).await
             }
@@ -174,4 +174,25 @@ async fn a_claim_that_others_are_filled_from_comes_once_and_is_not_spread() {
     world.pin(&at("clone"), "west").await;
     world.settle().await;
     assert_eq!(words(world.get(&at("middle")).await.as_ref()), "east", "there it would be empty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_autoscaler_follows_its_target_alone() {
+    let world = World::new(&["east", "west"]).await;
+    for (name, to) in [("web", "east"), ("api", "west")] {
+        world.deployment(name, json!({"containers": []})).await;
+        let workload = shop(&format!("deployments.apps/shop/{name}"));
+        world.pin(&workload, to).await;
+        world.placed(&workload, to).await;
+    }
+    let scaler = shop("horizontalpodautoscalers.autoscaling/shop/s");
+    let target = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "name": name});
+    let bounds = json!({"spec": {"maxReplicas": 9, "scaleTargetRef": target("Deployment", "web")}});
+    world.create(scaler.clone(), "autoscaling/v2", "HorizontalPodAutoscaler", bounds).await;
+    world.placed(&scaler, "east").await;
+    world.change(&scaler, |scaler| scaler["spec"]["scaleTargetRef"] = target("Deployment", "api")).await;
+    world.placed(&scaler, "east- west").await;
+    world.confirm_gone(&scaler).await;
+    world.change(&scaler, |scaler| scaler["spec"]["scaleTargetRef"] = target("StatefulSet", "none")).await;
+    world.placed(&scaler, "west-").await;
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Waits until the condition of a policy has a status, and returns its reason and message.
-async fn policy_condition(world: &World, policy: &ObjectKey, kind: &str, status: &str) -> (String, String) {
+pub(super) async fn policy_condition(world: &World, policy: &ObjectKey, kind: &str, status: &str) -> (String, String) {
     let find = |policy: Option<&Value>| {
         let conditions = policy?["status"]["conditions"].as_array()?;
         let found = conditions.iter().find(|c| c["type"] == kind && c["status"] == status)?;
@@ -53,6 +53,21 @@ async fn a_physical_cluster_whose_spec_cannot_be_read_takes_nothing() {
     world.physical("east", spec, true).await;
     world.deployment("web", json!({"containers": []})).await;
     world.placed(&shop("deployments.apps/shop/web"), "west").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_names_its_parts_without_effect_in_a_condition() {
+    let world = World::new(&["east"]).await;
+    let resources = json!([{"apiGroup": "apps", "kinds": ["Deploymnet"]}, {"kinds": ["ConfigMap"]}]);
+    world.policy(SHOP, "p", json!({"resources": resources, "overrides": [{"env": {"A": "b"}}]})).await;
+    let policy = shop("clusterplacementpolicies.portolan.dev/p");
+    let (reason, message) = policy_condition(&world, &policy, "FullyEffective", "False").await;
+    assert_eq!(reason, "PartsWithoutEffect");
+    for part in
+        ["spec.resources: no namespaced kind \"Deploymnet\"", "spec.overrides[0]: env has no effect on ConfigMap"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 /// Rights whose first answer is a panic.

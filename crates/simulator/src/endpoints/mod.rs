@@ -1,4 +1,5 @@
-//! Service → EndpointSlices, as kube-controller-manager keeps them: of at most 100 endpoints each, with generated names.
+//! Service → EndpointSlices, as kube-controller-manager keeps them: of at most 100 endpoints each, with generated
+//! names.
 //!
 //! The loop keeps what it has written in memory, so that a pod that changes costs the write of one slice.
 
@@ -10,9 +11,10 @@ use std::{
     time::Duration,
 };
 
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
-use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
-use portolan_store::{Change, Event};
+use portolan_controllers::{Controller, Plane, PlaneError, WorkOutcome, plane::PlaneObject};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, Event};
+use portolan_strategy::lifecycle::DeleteOptions;
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object};
 use serde_json::Value;
 
@@ -25,22 +27,22 @@ use slices::{ServiceSlices, SliceTemplate};
 
 /// Label of a slice that names its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// Wait of a look at a Service for more events of its pods: one write then serves more of them.
+/// Delay of a Service's reconcile, to batch the events of its pods.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// Loop over Services.
-pub(crate) struct Endpoints {
+pub(crate) struct EndpointsController {
     plane: Arc<Plane>,
     pods: Arc<PodIndex>,
     slices: &'static Kind,
     services: GroupResource,
     /// Slices as they were written, taken out while a Service is looked at.
     written: Mutex<HashMap<ObjectKey, ServiceSlices>>,
-    /// Services that lost a slice to somebody else.
+    /// Services that lost a slice to another writer.
     lost: Mutex<HashSet<ObjectKey>>,
 }
 
-impl Endpoints {
+impl EndpointsController {
     pub(crate) fn new(plane: Arc<Plane>, pods: Arc<PodIndex>) -> Self {
         let gvk = GroupVersionKind::new("discovery.k8s.io", "v1", "EndpointSlice");
         let slices = plane.table().kind(&gvk).expect("the table has discovery/v1");
@@ -121,14 +123,14 @@ impl Endpoints {
 
     /// The Service of a slice that is gone.
     fn service_of(&self, event: &Event) -> Option<ObjectKey> {
-        let name = event.record.header.label(SERVICE).filter(|_| event.change == Change::Deleted)?;
+        let name = event.record.header.label(SERVICE).filter(|_| event.change == ChangeKind::Deleted)?;
         let key = ObjectKey { resource: self.services.clone(), name: name.parse().ok()?, ..event.key.clone() };
         let is_own = self.written().get(&key).is_some_and(|slices| slices.has(&event.key.name));
         is_own.then_some(key)
     }
 }
 
-impl Controller for Endpoints {
+impl Controller for EndpointsController {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -155,17 +157,17 @@ impl Controller for Endpoints {
         if event.key == *key { Duration::ZERO } else { LINGER }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let service = self.plane.get(key).await?.filter(|found| !object::is_deleting(&found.object));
             match service {
-                Some(Found { object, .. }) => self.update(key, &object).await?,
+                Some(PlaneObject { object, .. }) => self.update(key, &object).await?,
                 None => {
                     self.pods.unselect(key);
                     self.written().remove(key);
                 }
             }
-            Ok(Outcome::Done)
+            Ok(WorkOutcome::Done)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The slices of one Service, and which of them have to be written. Pure.
+//! Slices of one Service, and the ones among them to write. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 pub(super) struct ServiceSlices {
     uid: String,
     template: SliceTemplate,
-    slices: Vec<Slice>,
+    slices: Vec<SliceState>,
     /// The slice of each pod.
     places: HashMap<ObjectName, usize>,
     /// Slices that are to be deleted.
@@ -35,7 +35,7 @@ pub(super) struct SliceTemplate {
 }
 
 #[derive(Default)]
-struct Slice {
+struct SliceState {
     /// Empty before it is created.
     name: String,
     endpoints: BTreeMap<ObjectName, Value>,
@@ -104,7 +104,7 @@ fn endpoint(service: &Value, name: &ObjectName, pod: &PodFacts) -> Option<Value>
 impl ServiceSlices {
     /// One without endpoints, as a Service has from its creation on.
     pub(super) fn new(uid: &str) -> Self {
-        let slices = vec![Slice { is_changed: true, ..Slice::default() }];
+        let slices = vec![SliceState { is_changed: true, ..SliceState::default() }];
         let template = SliceTemplate::default();
         Self { uid: uid.to_owned(), template, slices, places: HashMap::new(), spare: Vec::new() }
     }
@@ -129,7 +129,7 @@ impl ServiceSlices {
         }
     }
 
-    /// Puts the present state of a pod in.
+    /// Applies the present state of a pod.
     pub(super) fn put(&mut self, service: &Value, name: ObjectName, pod: Option<&PodFacts>) {
         let Some(endpoint) = pod.and_then(|pod| endpoint(service, &name, pod)) else { return self.remove(&name) };
         let at = match self.places.get(&name) {
@@ -146,7 +146,7 @@ impl ServiceSlices {
         // The last ones fill up first; a slice in which room was made is found when it is among them.
         let last = self.slices.iter().rposition(|slice| slice.endpoints.len() < MAX_ENDPOINTS);
         last.unwrap_or_else(|| {
-            self.slices.push(Slice::default());
+            self.slices.push(SliceState::default());
             self.slices.len() - 1
         })
     }

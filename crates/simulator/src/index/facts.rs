@@ -8,7 +8,7 @@ use crate::fields::{is_true, list, text};
 
 /// Controller of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Owner {
+pub(crate) struct PodController {
     pub(crate) api_version: String,
     pub(crate) kind: String,
     pub(crate) name: String,
@@ -17,7 +17,7 @@ pub(crate) struct Owner {
 
 /// Amounts that pods ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amounts {
+pub(crate) struct PodAmounts {
     /// Thousandths of a CPU.
     pub(crate) cpu: i64,
     /// Bytes.
@@ -26,7 +26,7 @@ pub(crate) struct Amounts {
 
 /// Phase of a pod, as far as loops tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum PodPhase {
     Pending,
     Running,
     Succeeded,
@@ -45,7 +45,7 @@ pub(crate) struct NamedPort {
 pub(crate) struct PodFacts {
     pub(crate) revision: u64,
     pub(crate) uid: String,
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<PodController>,
     /// Sorted by key.
     pub(crate) labels: Vec<(String, String)>,
     /// Its node; empty before one is chosen.
@@ -55,13 +55,13 @@ pub(crate) struct PodFacts {
     pub(crate) hostname: String,
     pub(crate) subdomain: String,
     pub(crate) ports: Vec<NamedPort>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: PodPhase,
     /// The condition `Ready` is `True`.
     pub(crate) is_ready: bool,
     pub(crate) ready_since: Option<Timestamp>,
     /// It is being deleted.
     pub(crate) is_deleting: bool,
-    pub(crate) requests: Amounts,
+    pub(crate) requests: PodAmounts,
 }
 
 impl PodFacts {
@@ -75,7 +75,7 @@ impl PodFacts {
         Self {
             revision: object::meta_text(pod, "resourceVersion").parse().unwrap_or(0),
             uid: object::meta_text(pod, "uid").to_owned(),
-            owner: object::controller_of(pod).map(Owner::of),
+            owner: object::controller_of(pod).map(PodController::of),
             labels,
             node: text(pod, "/spec/nodeName").to_owned(),
             address: text(pod, "/status/podIP").to_owned(),
@@ -106,7 +106,7 @@ impl PodFacts {
 
     /// Returns true for a pod that has run to its end.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
     /// Returns true for an active pod that is ready.
@@ -115,7 +115,7 @@ impl PodFacts {
     }
 }
 
-impl Owner {
+impl PodController {
     /// Reads an entry of `ownerReferences`.
     pub(crate) fn of(reference: &Value) -> Self {
         let field = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -128,36 +128,37 @@ fn named_port(port: &Value) -> Option<NamedPort> {
     Some(NamedPort { name: name.to_owned(), number: port.get("containerPort")?.as_i64()? })
 }
 
-fn phase(pod: &Value) -> Phase {
+fn phase(pod: &Value) -> PodPhase {
     match text(pod, "/status/phase") {
-        "Running" => Phase::Running,
-        "Succeeded" => Phase::Succeeded,
-        "Failed" => Phase::Failed,
-        _ => Phase::Pending,
+        "Running" => PodPhase::Running,
+        "Succeeded" => PodPhase::Succeeded,
+        "Failed" => PodPhase::Failed,
+        _ => PodPhase::Pending,
     }
 }
 
-/// Returns what the containers of a pod ask for together; of init containers, which run one after the other, the largest.
-pub(crate) fn pod_requests(pod: &Value) -> Amounts {
+/// Returns what the containers of a pod ask for together; of init containers, which run one after the other, the
+/// largest.
+pub(crate) fn pod_requests(pod: &Value) -> PodAmounts {
     let stays = |container: &&Value| text(container, "/restartPolicy") == "Always";
-    let sum = |amounts: Amounts, one: Amounts| Amounts {
+    let sum = |amounts: PodAmounts, one: PodAmounts| PodAmounts {
         cpu: amounts.cpu.saturating_add(one.cpu),
         memory: amounts.memory.saturating_add(one.memory),
     };
     let init = list(pod, "/spec/initContainers");
     let sidecars = init.iter().filter(stays).map(container_requests);
     let running = list(pod, "/spec/containers").iter().map(container_requests).chain(sidecars);
-    let running = running.fold(Amounts::default(), sum);
+    let running = running.fold(PodAmounts::default(), sum);
     let before = init.iter().filter(|container| !stays(container)).map(container_requests);
-    before.fold(running, |most, one| Amounts { cpu: most.cpu.max(one.cpu), memory: most.memory.max(one.memory) })
+    before.fold(running, |most, one| PodAmounts { cpu: most.cpu.max(one.cpu), memory: most.memory.max(one.memory) })
 }
 
-fn container_requests(container: &Value) -> Amounts {
+fn container_requests(container: &Value) -> PodAmounts {
     let amount = |name: &str| {
         let of = |part: &str| container.pointer(&format!("/resources/{part}/{name}")).and_then(quantity);
         of("requests").or_else(|| of("limits"))
     };
-    Amounts {
+    PodAmounts {
         cpu: amount("cpu").map_or(0, |cpu| cpu.times(1000).units()),
         memory: amount("memory").map_or(0, Quantity::units),
     }

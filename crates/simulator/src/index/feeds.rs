@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use portolan_controllers::{Controller, Outcome, PlaneError};
-use portolan_store::{Change, Event};
+use portolan_controllers::{Controller, PlaneError, WorkOutcome};
+use portolan_store::{ChangeKind, Event};
 use portolan_types::{BoxFuture, GroupResource, ObjectKey, ResourceVersion};
 
 use super::{NodeFacts, PodIndex};
@@ -38,8 +38,8 @@ impl Controller for PodFeed {
         self.0.end_listing(revision.get());
     }
 
-    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(std::future::ready(Ok(Outcome::Done)))
+    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
+        Box::pin(std::future::ready(Ok(WorkOutcome::Done)))
     }
 
     fn workers(&self) -> usize {
@@ -60,15 +60,15 @@ impl Controller for NodeFeed {
 
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let node = match event.change {
-            Change::Deleted => None,
-            Change::Created | Change::Updated => event.record.to_value(event.revision).ok(),
+            ChangeKind::Deleted => None,
+            ChangeKind::Created | ChangeKind::Updated => event.record.to_value(event.revision).ok(),
         };
         self.0.put_node(event.key.name.as_str(), node.as_ref().map(NodeFacts::of));
         Vec::new()
     }
 
-    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(std::future::ready(Ok(Outcome::Done)))
+    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
+        Box::pin(std::future::ready(Ok(WorkOutcome::Done)))
     }
 
     fn workers(&self) -> usize {

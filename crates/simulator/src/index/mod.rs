@@ -1,8 +1,8 @@
-//! Pods and nodes as the loops count them. Events keep the index up to date, so that a loop that looks at one object never reads all
-//! pods: the work of the simulated cluster grows with the number of changes.
+//! Pods and nodes as the loops count them. Events keep the index up to date, so that a loop that looks at one object
+//! never reads all pods: the work of the simulated cluster grows with the number of changes.
 //!
-//! A loop that writes a pod puts the result in at once, so that its next look does not act on the state before ([`PodIndex::observe`],
-//! [`PodIndex::forget`]). Events that are older than what is known change nothing.
+//! A loop that writes a pod puts the result in at once, so that its next look does not act on the state before
+//! ([`PodIndex::observe`], [`PodIndex::forget`]). Events that are older than what is known change nothing.
 
 mod facts;
 mod feeds;
@@ -19,32 +19,32 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use portolan_store::{Change, Event};
+use portolan_store::{ChangeKind, Event};
 use portolan_types::{GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, object};
 use serde_json::Value;
 
-pub(crate) use facts::{Owner, Phase, PodFacts};
+pub(crate) use facts::{PodController, PodFacts, PodPhase};
 pub(crate) use feeds::{NodeFeed, PodFeed};
 pub(crate) use nodes::PodNeeds;
-use nodes::{NodeFacts, Nodes};
+use nodes::{NodeFacts, NodeTable};
 pub(crate) use owned::OwnedPods;
-pub(crate) use selection::Selected;
-use selection::Selection;
+use selection::PodSelection;
+pub(crate) use selection::SelectedPods;
 
 /// A namespace of a logical cluster.
-type Place = (LogicalClusterId, NamespaceName);
+type NamespaceAddress = (LogicalClusterId, NamespaceName);
 
 /// Index of the pods and nodes of a simulated cluster.
 #[derive(Default)]
-pub(crate) struct PodIndex(Mutex<State>);
+pub(crate) struct PodIndex(Mutex<PodIndexState>);
 
 #[derive(Default)]
-struct State {
-    pods: HashMap<Place, BTreeMap<ObjectName, Entry>>,
+struct PodIndexState {
+    pods: HashMap<NamespaceAddress, BTreeMap<ObjectName, PodEntry>>,
     /// By the uid of the controller.
     owned: HashMap<String, OwnedPods>,
-    selections: HashMap<Place, HashMap<ObjectKey, Selection>>,
-    nodes: Nodes,
+    selections: HashMap<NamespaceAddress, HashMap<ObjectKey, PodSelection>>,
+    nodes: NodeTable,
     /// Revision up to which all events have come.
     delivered: u64,
     /// Pods that a listing has not shown yet.
@@ -52,7 +52,7 @@ struct State {
 }
 
 /// Pod in the index.
-enum Entry {
+enum PodEntry {
     /// It exists.
     Live(Arc<PodFacts>),
     /// It is deleted, and the event of that is still to come. Holds the uid.
@@ -60,11 +60,11 @@ enum Entry {
 }
 
 impl PodIndex {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PodIndexState> {
         self.0.lock().expect("no code panics under this lock")
     }
 
-    /// Puts a pod in that was just read or written.
+    /// Adds a pod that was just read or written.
     pub(crate) fn observe(&self, key: &ObjectKey, pod: &Value) {
         let facts = PodFacts::of(pod);
         let mut state = self.state();
@@ -74,21 +74,21 @@ impl PodIndex {
         }
     }
 
-    /// Takes a pod out that was just found deleted.
+    /// Removes a pod that was just found deleted.
     pub(crate) fn forget(&self, key: &ObjectKey, uid: &str) {
         let mut state = self.state();
         if state.live(key).is_some_and(|known| known.uid == uid) {
-            state.replace(key, Some(Entry::Deleted(uid.to_owned())));
+            state.replace(key, Some(PodEntry::Deleted(uid.to_owned())));
         }
     }
 
-    /// Takes in an event of pods.
+    /// Applies an event of pods.
     fn take_in(&self, event: &Event) {
         let key = &event.key;
         let mut state = self.state();
         state.unlisted.remove(key);
         state.delivered = state.delivered.max(event.revision.get());
-        if event.change == Change::Deleted {
+        if event.change == ChangeKind::Deleted {
             let uid = &event.record.header.uid;
             let is_newer = state.live(key).is_some_and(|known| known.uid != *uid && !uid.is_empty());
             if !is_newer {
@@ -109,7 +109,7 @@ impl PodIndex {
         state.unlisted = keys.into_iter().collect();
     }
 
-    /// Takes out what a listing as of `revision` did not show.
+    /// Removes pods that a list at `revision` did not contain.
     fn end_listing(&self, revision: u64) {
         let mut state = self.state();
         state.delivered = state.delivered.max(revision);
@@ -121,7 +121,7 @@ impl PodIndex {
     }
 
     /// Returns the controller of the pods of which `uid` is the owner, while there are any.
-    pub(crate) fn owner(&self, uid: &str) -> Option<Owner> {
+    pub(crate) fn owner(&self, uid: &str) -> Option<PodController> {
         self.state().owned.get(uid).map(|owned| owned.owner.clone())
     }
 
@@ -133,16 +133,16 @@ impl PodIndex {
         }
     }
 
-    /// Follows the pods that `by` selects in its namespace, and reads them.
+    /// Follows the pods that `by` selects in its namespace, and returns them.
     pub(crate) fn select<T>(
         &self,
         by: &ObjectKey,
         selector: &LabelSelector,
-        read: impl FnOnce(&mut Selected) -> T,
+        read: impl FnOnce(&mut SelectedPods) -> T,
     ) -> Option<T> {
         let place = (by.cluster, by.namespace()?.clone());
         let mut state = self.state();
-        let State { pods, selections, .. } = &mut *state;
+        let PodIndexState { pods, selections, .. } = &mut *state;
         let selection = selections.entry(place.clone()).or_default().entry(by.clone()).or_default();
         if selection.selector.as_ref() != Some(selector) {
             let live = pods.get(&place).into_iter().flatten();
@@ -151,7 +151,7 @@ impl PodIndex {
         Some(read(&mut selection.selected))
     }
 
-    /// Follows the pods of `by` no more.
+    /// Stops following the pods of `by`.
     pub(crate) fn unselect(&self, by: &ObjectKey) {
         let Some(namespace) = by.namespace() else { return };
         let place = (by.cluster, namespace.clone());
@@ -190,7 +190,7 @@ impl PodIndex {
             Ok(node) => {
                 if let Some(known) = state.live(key) {
                     let facts = PodFacts { node: node.clone(), ..PodFacts::clone(&known) };
-                    state.replace(key, Some(Entry::Live(Arc::new(facts))));
+                    state.replace(key, Some(PodEntry::Live(Arc::new(facts))));
                 }
             }
             Err(_) => state.nodes.wait(key),
@@ -223,7 +223,7 @@ impl PodIndex {
     }
 }
 
-impl Entry {
+impl PodEntry {
     fn live(&self) -> Option<&Arc<PodFacts>> {
         match self {
             Self::Live(facts) => Some(facts),
@@ -232,16 +232,16 @@ impl Entry {
     }
 }
 
-impl State {
+impl PodIndexState {
     fn keys(&self) -> Vec<ObjectKey> {
         let resource = GroupResource::new("", "pods");
-        let key = |(cluster, namespace): &Place, name: &ObjectName| {
+        let key = |(cluster, namespace): &NamespaceAddress, name: &ObjectName| {
             ObjectKey::namespaced(*cluster, resource.clone(), namespace.clone(), name.clone())
         };
         self.pods.iter().flat_map(|(place, pods)| pods.keys().map(move |name| key(place, name))).collect()
     }
 
-    fn entry(&self, key: &ObjectKey) -> Option<&Entry> {
+    fn entry(&self, key: &ObjectKey) -> Option<&PodEntry> {
         self.pods.get(&(key.cluster, key.namespace()?.clone()))?.get(&key.name)
     }
 
@@ -249,24 +249,24 @@ impl State {
         self.entry(key)?.live().cloned()
     }
 
-    /// Puts a pod in, unless a later state of it is known.
+    /// Adds a pod, unless a later state of it is known.
     fn put(&mut self, key: &ObjectKey, mut facts: PodFacts) {
         match self.entry(key) {
-            Some(Entry::Deleted(uid)) if *uid == facts.uid => return,
-            Some(Entry::Live(known)) if known.revision >= facts.revision => return,
-            Some(Entry::Live(known)) if known.uid == facts.uid && facts.node.is_empty() => {
-                // A node is chosen for it, and not written yet.
+            Some(PodEntry::Deleted(uid)) if *uid == facts.uid => return,
+            Some(PodEntry::Live(known)) if known.revision >= facts.revision => return,
+            Some(PodEntry::Live(known)) if known.uid == facts.uid && facts.node.is_empty() => {
+                // The chosen node has not been written yet.
                 facts.node.clone_from(&known.node);
             }
             _ => {}
         }
-        self.replace(key, Some(Entry::Live(Arc::new(facts))));
+        self.replace(key, Some(PodEntry::Live(Arc::new(facts))));
     }
 
-    fn replace(&mut self, key: &ObjectKey, new: Option<Entry>) {
+    fn replace(&mut self, key: &ObjectKey, new: Option<PodEntry>) {
         let Some(namespace) = key.namespace() else { return };
         let place = (key.cluster, namespace.clone());
-        let live = new.as_ref().and_then(Entry::live).cloned();
+        let live = new.as_ref().and_then(PodEntry::live).cloned();
         let pods = self.pods.entry(place.clone()).or_default();
         let old = match new {
             Some(entry) => pods.insert(key.name.clone(), entry),
@@ -275,7 +275,7 @@ impl State {
         if pods.is_empty() {
             self.pods.remove(&place);
         }
-        let old = old.as_ref().and_then(Entry::live).cloned();
+        let old = old.as_ref().and_then(PodEntry::live).cloned();
         if let Some(old) = &old {
             self.discount(key, old);
         }

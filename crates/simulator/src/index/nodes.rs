@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use portolan_types::{LabelSelector, ObjectKey, object};
 use serde_json::Value;
 
-use super::facts::{Amounts, PodFacts, pod_requests, quantity};
+use super::facts::{PodAmounts, PodFacts, pod_requests, quantity};
 use crate::fields::{list, text};
 
 /// Node as the scheduler sees it.
@@ -14,7 +14,7 @@ pub(crate) struct NodeFacts {
     is_unschedulable: bool,
     /// Taints that keep pods away: key, value, effect.
     taints: Vec<[String; 3]>,
-    amounts: Amounts,
+    amounts: PodAmounts,
     pods: i64,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct PodNeeds {
     /// One of these must match; empty for any node.
     affinity: Vec<LabelSelector>,
     tolerations: Vec<[String; 4]>,
-    requests: Amounts,
+    requests: PodAmounts,
 }
 
 /// Nodes by name and by load.
 #[derive(Default)]
-pub(super) struct Nodes {
+pub(super) struct NodeTable {
     all: BTreeMap<String, NodeLoad>,
     /// Nodes that exist by the number of their pods, the emptiest first.
     by_load: BTreeSet<(i64, String)>,
@@ -44,11 +44,11 @@ struct NodeLoad {
     /// `None` for a node that only pods name.
     facts: Option<NodeFacts>,
     pods: i64,
-    requested: Amounts,
+    requested: PodAmounts,
 }
 
 /// Reason why a node does not take a pod, in the words of kube-scheduler.
-struct Misfit {
+struct NodeMisfit {
     reasons: Vec<&'static str>,
     /// Other pods could make room.
     is_resolvable: bool,
@@ -73,7 +73,7 @@ impl NodeFacts {
             labels,
             is_unschedulable: node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true),
             taints: taints.map(|taint| ["/key", "/value", "/effect"].map(|at| text(taint, at).to_owned())).collect(),
-            amounts: Amounts {
+            amounts: PodAmounts {
                 cpu: amount("cpu").map_or(0, |cpu| cpu.times(1000).units()),
                 memory: amount("memory").map_or(0, |memory| memory.units()),
             },
@@ -151,12 +151,12 @@ fn term(term: &Value) -> Option<LabelSelector> {
 }
 
 impl NodeLoad {
-    fn refuses(&self, needs: &PodNeeds) -> Option<Misfit> {
+    fn refuses(&self, needs: &PodNeeds) -> Option<NodeMisfit> {
         let node = self.facts.as_ref()?;
         if let Some(reason) = needs.refuses(node) {
-            return Some(Misfit { reasons: vec![reason], is_resolvable: false });
+            return Some(NodeMisfit { reasons: vec![reason], is_resolvable: false });
         }
-        let Amounts { cpu, memory } = needs.requests;
+        let PodAmounts { cpu, memory } = needs.requests;
         let lacks = |asked: i64, used: i64, whole: i64| asked > 0 && used.saturating_add(asked) > whole;
         let faults = [
             ("Too many pods", self.pods >= node.pods, node.pods > 0),
@@ -170,17 +170,18 @@ impl NodeLoad {
         let faults: Vec<_> = faults.into_iter().filter(|(_, applies, _)| *applies).collect();
         let is_resolvable = faults.iter().all(|(.., is_resolvable)| *is_resolvable);
         let reasons: Vec<_> = faults.iter().map(|(reason, ..)| *reason).collect();
-        (!reasons.is_empty()).then_some(Misfit { reasons, is_resolvable })
+        (!reasons.is_empty()).then_some(NodeMisfit { reasons, is_resolvable })
     }
 }
 
-impl Nodes {
+impl NodeTable {
     pub(super) fn put(&mut self, name: &str, facts: Option<NodeFacts>) {
         let load = self.all.entry(name.to_owned()).or_default();
         let entry = (load.pods, name.to_owned());
-        match facts.is_some() {
-            true => drop(self.by_load.insert(entry)),
-            false => drop(self.by_load.remove(&entry)),
+        if facts.is_some() {
+            self.by_load.insert(entry);
+        } else {
+            self.by_load.remove(&entry);
         }
         load.facts = facts;
         if load.facts.is_none() && load.pods == 0 {
@@ -201,7 +202,7 @@ impl Nodes {
         self.change(pod, 1);
     }
 
-    /// Takes a pod off its node.
+    /// Removes a pod from its node.
     pub(super) fn take_off(&mut self, pod: &PodFacts) {
         self.change(pod, -1);
     }
@@ -253,15 +254,18 @@ impl Nodes {
     }
 }
 
-fn message(misfits: &[Misfit]) -> String {
+fn message(misfits: &[NodeMisfit]) -> String {
     if misfits.is_empty() {
         return "no nodes available to schedule pods".into();
     }
     let total = misfits.len();
     let reasons = histogram(misfits.iter().flat_map(|misfit| misfit.reasons.iter().copied()));
-    let preemption = histogram(misfits.iter().map(|misfit| match misfit.is_resolvable {
-        true => "No preemption victims found for incoming pod",
-        false => "Preemption is not helpful for scheduling",
+    let preemption = histogram(misfits.iter().map(|misfit| {
+        if misfit.is_resolvable {
+            "No preemption victims found for incoming pod"
+        } else {
+            "Preemption is not helpful for scheduling"
+        }
     }));
     format!("0/{total} nodes are available: {reasons}. preemption: 0/{total} nodes are available: {preemption}.")
 }

@@ -9,12 +9,12 @@ use std::{
 use jiff::Timestamp;
 use portolan_types::ObjectKey;
 
-use super::facts::{Owner, Phase, PodFacts};
+use super::facts::{PodController, PodFacts, PodPhase};
 
 /// Pods of one controller, and how many there are of each sort.
 #[derive(Default)]
 pub(crate) struct OwnedPods {
-    pub(super) owner: Owner,
+    pub(super) owner: PodController,
     pods: BTreeMap<ObjectKey, Arc<PodFacts>>,
     /// Active pods in the order in which they are deleted: those that do not serve, then the youngest.
     spare: BTreeSet<(bool, Reverse<u64>, ObjectKey)>,
@@ -29,7 +29,7 @@ pub(crate) struct OwnedPods {
 }
 
 impl OwnedPods {
-    pub(super) fn of(owner: Owner) -> Self {
+    pub(super) fn of(owner: PodController) -> Self {
         Self { owner, ..Self::default() }
     }
 
@@ -90,8 +90,8 @@ impl OwnedPods {
         for (counts, applies) in [
             (&mut self.ready, pod.serves()),
             (&mut self.deleting, pod.is_deleting),
-            (&mut self.succeeded, pod.phase == Phase::Succeeded),
-            (&mut self.failed, pod.phase == Phase::Failed),
+            (&mut self.succeeded, pod.phase == PodPhase::Succeeded),
+            (&mut self.failed, pod.phase == PodPhase::Failed),
         ] {
             if applies {
                 *counts = if comes { *counts + 1 } else { counts.saturating_sub(1) };

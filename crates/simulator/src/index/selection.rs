@@ -7,28 +7,28 @@ use std::{
 
 use portolan_types::{LabelSelector, ObjectName};
 
-use super::facts::{Owner, PodFacts};
+use super::facts::{PodController, PodFacts};
 
 /// Pods that one object selects, followed.
 #[derive(Default)]
-pub(super) struct Selection {
+pub(super) struct PodSelection {
     pub(super) selector: Option<LabelSelector>,
-    pub(super) selected: Selected,
+    pub(super) selected: SelectedPods,
 }
 
 /// Selected pods, and those among them that have changed.
 #[derive(Default)]
-pub(crate) struct Selected {
+pub(crate) struct SelectedPods {
     members: BTreeMap<ObjectName, Arc<PodFacts>>,
     changed: BTreeSet<ObjectName>,
     /// Ready pods that have not ended and are not being deleted.
     pub(crate) ready: usize,
     /// Pods by their controller.
-    owners: HashMap<Option<Owner>, usize>,
+    owners: HashMap<Option<PodController>, usize>,
 }
 
-impl Selection {
-    /// Selects anew among all pods of the namespace.
+impl PodSelection {
+    /// Selects again among all pods of the namespace.
     pub(super) fn begin<'a>(
         &mut self,
         selector: LabelSelector,
@@ -42,7 +42,7 @@ impl Selection {
         }
     }
 
-    /// Takes in the present state of a pod.
+    /// Applies the present state of a pod.
     pub(super) fn update(&mut self, name: &ObjectName, pod: Option<&Arc<PodFacts>>) {
         let Some(selector) = &self.selector else { return };
         let pod = pod.filter(|pod| selector.matches(|key| pod.label(key)));
@@ -50,7 +50,7 @@ impl Selection {
     }
 }
 
-impl Selected {
+impl SelectedPods {
     pub(super) fn has_changes(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -76,7 +76,7 @@ impl Selected {
     }
 
     /// Returns the controllers of the pods, each with its number of them.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = (Option<&Owner>, usize)> {
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (Option<&PodController>, usize)> {
         self.owners.iter().map(|(owner, count)| (owner.as_ref(), *count))
     }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use portolan_store::{Change, Event};
+use portolan_store::{ChangeKind, Event};
 use portolan_types::{GroupResource, ObjectKey, Record, ResourceVersion};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn ready() -> Value {
     json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
 }
 
-fn event(change: Change, revision: u64, pod: &Value) -> Event {
+fn event(change: ChangeKind, revision: u64, pod: &Value) -> Event {
     let revision = ResourceVersion::new(revision).unwrap();
     Event { revision, change, key: key(pod), record: Arc::new(Record::of(pod)), previous: None }
 }
@@ -36,12 +36,12 @@ fn what_is_older_than_what_is_known_changes_nothing() {
     let index = PodIndex::default();
     let (pending, up) = (pod("a", 5, Value::Null), pod("a", 7, ready()));
     index.observe(&key(&up), &up);
-    index.take_in(&event(Change::Created, 5, &pending));
+    index.take_in(&event(ChangeKind::Created, 5, &pending));
     assert_eq!(counts(&index), (1, 1), "the event of an earlier write");
     index.forget(&key(&up), "uid-a");
-    index.take_in(&event(Change::Updated, 7, &up));
+    index.take_in(&event(ChangeKind::Updated, 7, &up));
     assert_eq!(counts(&index), (0, 0), "an event from before it was deleted");
-    index.take_in(&event(Change::Deleted, 8, &up));
+    index.take_in(&event(ChangeKind::Deleted, 8, &up));
     index.observe(&key(&up), &up);
     assert_eq!(counts(&index), (0, 0), "a look from before its deletion was told");
     let again = pod(
@@ -50,7 +50,7 @@ fn what_is_older_than_what_is_known_changes_nothing() {
         json!({"metadata": {"name": "a", "namespace": "shop", "uid": "new", "resourceVersion": "9",
         "ownerReferences": up["metadata"]["ownerReferences"]}}),
     );
-    index.take_in(&event(Change::Created, 9, &again));
+    index.take_in(&event(ChangeKind::Created, 9, &again));
     index.forget(&key(&up), "uid-a");
     assert_eq!(counts(&index), (1, 0), "another one of the same name stays");
 }
@@ -63,7 +63,7 @@ fn a_listing_takes_out_what_it_does_not_show() {
         index.observe(&key(known), known);
     }
     index.begin_listing();
-    index.take_in(&event(Change::Created, 2, &stays));
+    index.take_in(&event(ChangeKind::Created, 2, &stays));
     index.end_listing(5);
     let names = index.owned("set", |owned| owned.pods().keys().map(|key| key.name.to_string()).collect::<Vec<_>>());
     assert_eq!(names, ["b", "c"], "what was written after the listing stays, too");
@@ -103,7 +103,7 @@ fn selections_know_what_has_changed() {
         json!({"metadata": {"name": "a", "namespace": "shop", "uid": "uid-a", "resourceVersion": "2",
         "labels": {"app": "other"}}}),
     );
-    index.take_in(&event(Change::Updated, 2, &relabelled));
+    index.take_in(&event(ChangeKind::Updated, 2, &relabelled));
     assert_eq!(index.changed_selections(&key(&a), &services), std::slice::from_ref(&by));
     assert_eq!(changes(&index), [("a".to_owned(), false)]);
     index.unselect(&by);

@@ -1,4 +1,4 @@
-//! Scheduler and kubelet of the simulated nodes in one: pods are bound, start, get ready, end, and go.
+//! Scheduler and kubelet of the simulated nodes: pods are bound, start, become ready, end, and are removed.
 
 mod judge;
 mod references;
@@ -13,14 +13,13 @@ use std::{
     time::Duration,
 };
 
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
-use portolan_machinery::{
-    kinds::Kind,
-    lifecycle::{DeleteOptions, Propagation},
-};
-use portolan_store::{Change, Event};
+use portolan_controllers::{Controller, Plane, PlaneError, WorkOutcome};
+use portolan_kinds::Kind;
+use portolan_store::{ChangeKind, Event};
+use portolan_strategy::lifecycle::{DeleteOptions, Propagation};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, note::Note, object,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, event_draft::EventDraft,
+    object,
 };
 use serde_json::Value;
 use tokio::time::Instant;
@@ -31,11 +30,11 @@ use crate::{
     fields::{list, text},
     index::{PodIndex, PodNeeds},
 };
-use status::{Outlook, Start};
+use status::{PodOutlook, PodStart};
 
 /// Time after which a pod without a node is looked at again though nothing made room.
 const RESCHEDULE: Duration = Duration::from_secs(60);
-/// Pods without a node that are looked at again when a pod or a node makes room.
+/// Pods without a node that are retried when a pod or a node frees room.
 const RESCHEDULED_AT_ONCE: usize = 16;
 /// Time after which a pod that lacks something is looked at again though nothing of that came.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -46,7 +45,7 @@ pub(crate) struct Kubelet {
     pods: &'static Kind,
     index: Arc<PodIndex>,
     config: SimulationConfig,
-    /// Beginning of the step that a pod is in; forgotten with the pod.
+    /// Start of the present step of each pod; removed with the pod.
     since: Mutex<HashMap<ObjectKey, Instant>>,
     /// Pods that lack a Secret, a ConfigMap or a claim, by namespace.
     lacking: Mutex<HashMap<(LogicalClusterId, NamespaceName), HashSet<ObjectKey>>>,
@@ -80,7 +79,7 @@ impl Kubelet {
         left
     }
 
-    /// Notes whether a pod waits for an object of its namespace.
+    /// Records that a pod waits for an object of its namespace, or stops waiting.
     fn note_lacking(&self, key: &ObjectKey, lacks: bool) {
         let Some(namespace) = key.namespace() else { return };
         let (mut all, place) = (self.lacking(), (key.cluster, namespace.clone()));
@@ -123,20 +122,21 @@ impl Kubelet {
         (reason, message): (&str, &str),
     ) -> Result<(), PlaneError> {
         let name = reason.to_lowercase();
-        events::write(&self.plane, key, pod, Note { component, name: &name, is_warning: true, reason, message }).await
+        events::write(&self.plane, key, pod, EventDraft { component, name: &name, is_warning: true, reason, message })
+            .await
     }
 
-    /// Binds a pod to a node, where there is one for it.
-    async fn bind(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
+    /// Binds a pod to a node, if one fits.
+    async fn bind(&self, key: &ObjectKey, pod: &Value) -> Result<WorkOutcome, PlaneError> {
         let now = self.plane.seams().now_text();
         if !list(pod, "/spec/schedulingGates").is_empty() {
             let why = "Scheduling is blocked due to non-empty scheduling gates";
             self.write(key, |pod| pod["status"] = status::unscheduled(pod, "SchedulingGated", why, &now)).await?;
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         }
         let node = match text(pod, "/spec/nodeName") {
             "" => self.choose(key, pod).await?,
-            name if !self.index.has_node(name) => return Ok(Outcome::Done),
+            name if !self.index.has_node(name) => return Ok(WorkOutcome::Done),
             name => Ok(name.to_owned()),
         };
         match node {
@@ -147,20 +147,20 @@ impl Kubelet {
                     pod["status"] = status::bound(pod, &now);
                 };
                 self.write(key, bind).await?;
-                Ok(Outcome::Done)
+                Ok(WorkOutcome::Done)
             }
             Err(why) => {
                 let mark = |pod: &mut Value| pod["status"] = status::unscheduled(pod, "Unschedulable", &why, &now);
                 if self.write(key, mark).await? {
                     self.warn((key, pod), "default-scheduler", ("FailedScheduling", &why)).await?;
                 }
-                Ok(Outcome::CheckAgainIn(RESCHEDULE))
+                Ok(WorkOutcome::RequeueAfter(RESCHEDULE))
             }
         }
     }
 
     async fn choose(&self, key: &ObjectKey, pod: &Value) -> Result<Result<String, String>, PlaneError> {
-        // First, so that a claim that comes meanwhile is not missed.
+        // Registers first, so that a claim that is created meanwhile is not missed.
         self.note_lacking(key, true);
         if let Some(claim) = references::missing_claim(&self.plane, key, pod).await? {
             let nodes = self.index.node_count();
@@ -174,24 +174,24 @@ impl Kubelet {
     }
 
     /// Starts the containers of a bound pod, as far as they can be.
-    async fn start(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
+    async fn start(&self, key: &ObjectKey, pod: &Value) -> Result<WorkOutcome, PlaneError> {
         let has_started = !text(pod, "/status/podIP").is_empty();
         if !has_started && let Some(left) = self.left(key, self.config.pod_start) {
-            return Ok(Outcome::CheckAgainIn(left));
+            return Ok(WorkOutcome::RequeueAfter(left));
         }
         if text(pod, "/status/phase") == "Running" && !judge::restarts(pod) {
             return self.run_to_end(key).await;
         }
         let missing = self.missing(key, pod).await?;
-        let lacks = missing != references::Missing::default();
+        let lacks = missing != references::MissingReferences::default();
         self.note_lacking(key, lacks);
         let crashes = status::crash_count(pod);
         let wait = crashes.map(status::back_off).and_then(|span| self.left(key, span));
         let now = self.plane.seams().now_text();
         let address = if has_started { String::new() } else { self.next_address() };
         let start =
-            Start { missing: &missing, address: &address, now: &now, restarts: crashes.is_some() && wait.is_none() };
-        let Outlook { warnings, .. } = status::outlook(pod, &start);
+            PodStart { missing: &missing, address: &address, now: &now, restarts: crashes.is_some() && wait.is_none() };
+        let PodOutlook { warnings, .. } = status::outlook(pod, &start);
         let differs = self.write(key, |pod| pod["status"] = status::outlook(pod, &start).status).await?;
         if differs || (!has_started && !missing.volumes.is_empty()) {
             for (reason, message) in warnings {
@@ -199,35 +199,35 @@ impl Kubelet {
             }
         }
         Ok(match (wait, lacks) {
-            (Some(left), _) => Outcome::CheckAgainIn(left),
-            (None, true) => Outcome::CheckAgainIn(RECHECK),
-            (None, false) => Outcome::Done,
+            (Some(left), _) => WorkOutcome::RequeueAfter(left),
+            (None, true) => WorkOutcome::RequeueAfter(RECHECK),
+            (None, false) => WorkOutcome::Done,
         })
     }
 
-    /// Looks up what a pod names, while a container of it still has to start.
-    async fn missing(&self, key: &ObjectKey, pod: &Value) -> Result<references::Missing, PlaneError> {
+    /// Looks up the references of a pod while one of its containers has yet to start.
+    async fn missing(&self, key: &ObjectKey, pod: &Value) -> Result<references::MissingReferences, PlaneError> {
         if !status::has_waiting(pod) {
-            return Ok(references::Missing::default());
+            return Ok(references::MissingReferences::default());
         }
-        // First, so that an object that comes meanwhile is not missed.
+        // Registers first, so that an object that is created meanwhile is not missed.
         self.note_lacking(key, true);
         references::missing(&self.plane, key, pod).await
     }
 
-    async fn run_to_end(&self, key: &ObjectKey) -> Result<Outcome, PlaneError> {
+    async fn run_to_end(&self, key: &ObjectKey) -> Result<WorkOutcome, PlaneError> {
         if let Some(left) = self.left(key, self.config.job_run) {
-            return Ok(Outcome::CheckAgainIn(left));
+            return Ok(WorkOutcome::RequeueAfter(left));
         }
         let now = self.plane.seams().now_text();
         self.write(key, |pod| pod["status"] = status::ended(pod, &now)).await?;
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 
-    async fn stop(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
+    async fn stop(&self, key: &ObjectKey, pod: &Value) -> Result<WorkOutcome, PlaneError> {
         let bound = !text(pod, "/spec/nodeName").is_empty();
         if bound && let Some(left) = self.left(key, self.config.pod_stop) {
-            return Ok(Outcome::CheckAgainIn(left));
+            return Ok(WorkOutcome::RequeueAfter(left));
         }
         let options = DeleteOptions {
             grace_period_seconds: Some(0),
@@ -236,16 +236,16 @@ impl Kubelet {
             ..DeleteOptions::default()
         };
         self.plane.delete(self.pods, key, &options).await?;
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 
-    /// Forgets a pod that is gone.
+    /// Removes the state of a deleted pod.
     fn forget(&self, key: &ObjectKey) {
         self.since().remove(key);
         self.note_lacking(key, false);
     }
 
-    /// The pods that an object of their namespace may have been missing for.
+    /// Returns the pods that may wait for an object of their namespace.
     fn waiting_for(&self, event: &Event) -> Vec<ObjectKey> {
         let Some(namespace) = event.key.namespace() else { return Vec::new() };
         let lacking = self.lacking();
@@ -255,7 +255,7 @@ impl Kubelet {
 
 /// Returns true for an event that may make room on a node.
 fn makes_room(event: &Event) -> bool {
-    &*event.key.resource.resource == "nodes" || event.change == Change::Deleted
+    &*event.key.resource.resource == "nodes" || event.change == ChangeKind::Deleted
 }
 
 impl Controller for Kubelet {
@@ -283,11 +283,11 @@ impl Controller for Kubelet {
         keys
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             let Some(found) = self.plane.get(key).await? else {
                 self.forget(key);
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             };
             let pod = &found.object;
             if object::is_deleting(pod) {
@@ -295,7 +295,7 @@ impl Controller for Kubelet {
             }
             let is_bound = !list(pod, "/status/containerStatuses").is_empty();
             match text(pod, "/status/phase") {
-                "Succeeded" | "Failed" => Ok(Outcome::Done),
+                "Succeeded" | "Failed" => Ok(WorkOutcome::Done),
                 _ if is_bound => self.start(key, pod).await,
                 _ => self.bind(key, pod).await,
             }

@@ -1,4 +1,4 @@
-//! The Secrets, ConfigMaps and claims that a pod names, and which of them are not there.
+//! Secrets, ConfigMaps and claims that a pod references, and the missing ones among them.
 
 use portolan_controllers::{Plane, PlaneError};
 use portolan_types::{GroupResource, ObjectKey};
@@ -6,25 +6,25 @@ use serde_json::Value;
 
 use crate::fields::{list, text};
 
-/// Object that a pod names.
+/// Object that a pod references.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Reference {
+struct PodReference {
     kind: &'static str,
     name: String,
-    /// Key in it that the pod needs.
+    /// Key that the pod needs in it.
     key: Option<String>,
 }
 
-/// Objects that a pod names and that are not there.
+/// Missing objects of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(super) struct MissingReferences {
     /// Volumes that cannot be mounted: name and reason. No container starts.
     pub(super) volumes: Vec<(String, String)>,
     /// Containers whose environment cannot be made: name and reason.
     pub(super) environments: Vec<(String, String)>,
 }
 
-impl Reference {
+impl PodReference {
     fn of(kind: &'static str, source: &Value) -> Option<Self> {
         let is_optional = source.get("optional").and_then(Value::as_bool) == Some(true);
         let name = ["name", "secretName"].iter().find_map(|field| source.get(*field)?.as_str())?;
@@ -48,31 +48,31 @@ impl Reference {
 }
 
 /// The references of one volume.
-fn of_volume(volume: &Value) -> Vec<Reference> {
+fn of_volume(volume: &Value) -> Vec<PodReference> {
     let mut sources: Vec<(&'static str, &Value)> = Vec::new();
     for (field, kind) in [("secret", "secret"), ("configMap", "configmap")] {
         sources.extend(volume.get(field).map(|source| (kind, source)));
         let projected = list(volume, "/projected/sources").iter();
         sources.extend(projected.filter_map(|source| Some((kind, source.get(field)?))));
     }
-    sources.into_iter().filter_map(|(kind, source)| Reference::of(kind, source)).collect()
+    sources.into_iter().filter_map(|(kind, source)| PodReference::of(kind, source)).collect()
 }
 
 /// The references of one container's environment.
-fn of_environment(container: &Value) -> Vec<Reference> {
+fn of_environment(container: &Value) -> Vec<PodReference> {
     let mut found = Vec::new();
     for (from, key, kind) in [("secretRef", "secretKeyRef", "secret"), ("configMapRef", "configMapKeyRef", "configmap")]
     {
         let whole = list(container, "/envFrom").iter().filter_map(|source| source.get(from));
         let keys = list(container, "/env").iter().filter_map(|variable| variable.get("valueFrom")?.get(key));
-        found.extend(whole.chain(keys).filter_map(|source| Reference::of(kind, source)));
+        found.extend(whole.chain(keys).filter_map(|source| PodReference::of(kind, source)));
     }
     found
 }
 
-/// Looks up what a pod names.
-pub(super) async fn missing(plane: &Plane, key: &ObjectKey, pod: &Value) -> Result<Missing, PlaneError> {
-    let mut missing = Missing::default();
+/// Looks up the references of a pod.
+pub(super) async fn missing(plane: &Plane, key: &ObjectKey, pod: &Value) -> Result<MissingReferences, PlaneError> {
+    let mut missing = MissingReferences::default();
     for volume in list(pod, "/spec/volumes") {
         for reference in of_volume(volume) {
             let fault = reference.fault(plane, key).await?;
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn references_are_found_unless_they_are_optional() {
-        let reference = |kind: &'static str, name: &str, key: Option<&str>| Reference {
+        let reference = |kind: &'static str, name: &str, key: Option<&str>| PodReference {
             kind,
             name: name.into(),
             key: key.map(Into::into),

@@ -1,11 +1,12 @@
-//! `status` of a pod, made of its judgement. Pure, and equal for equal states, so that nothing is written that does not change.
+//! `status` of a pod, made of its judgement. Pure, and equal for equal states, so that nothing is written that does not
+//! change.
 
 use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
-    judge::{self, Fault, Verdict, fails, is_sidecar},
-    references::Missing,
+    judge::{self, ContainerFault, ContainerState, fails, is_sidecar},
+    references::MissingReferences,
 };
 use crate::fields::{list, set_condition, text};
 
@@ -13,8 +14,8 @@ use crate::fields::{list, set_condition, text};
 pub(super) const HOST_ADDRESS: &str = "198.18.0.1";
 
 /// Parts of a status that do not come from the pod.
-pub(super) struct Start<'a> {
-    pub(super) missing: &'a Missing,
+pub(super) struct PodStart<'a> {
+    pub(super) missing: &'a MissingReferences,
     /// Address that the pod gets when it has none.
     pub(super) address: &'a str,
     pub(super) now: &'a str,
@@ -22,8 +23,8 @@ pub(super) struct Start<'a> {
     pub(super) restarts: bool,
 }
 
-/// A status, and what is to be told about it.
-pub(super) struct Outlook {
+/// Status with its Events.
+pub(super) struct PodOutlook {
     pub(super) status: Value,
     /// Reason and message of Events.
     pub(super) warnings: Vec<(&'static str, String)>,
@@ -47,11 +48,10 @@ pub(super) fn bound(pod: &Value, now: &str) -> Value {
     set_condition(&mut conditions, "PodScheduled", true, "", "", now);
     let names = |containers: &[Value]| containers.iter().map(|c| text(c, "/name")).collect::<Vec<_>>().join(" ");
     let not_initialized = format!("containers with incomplete status: [{}]", names(init));
-    match init.is_empty() {
-        true => set_condition(&mut conditions, "Initialized", true, "", "", now),
-        false => {
-            set_condition(&mut conditions, "Initialized", false, "ContainersNotInitialized", &not_initialized, now);
-        }
+    if init.is_empty() {
+        set_condition(&mut conditions, "Initialized", true, "", "", now)
+    } else {
+        set_condition(&mut conditions, "Initialized", false, "ContainersNotInitialized", &not_initialized, now);
     }
     let unready = format!("containers with unready status: [{}]", names(list(pod, "/spec/containers")));
     for kind in ["ContainersReady", "Ready"] {
@@ -114,8 +114,8 @@ fn terminated(pod: &Value, container: &Value, now: &str, code: i64) -> Value {
     json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": since, "finishedAt": now}})
 }
 
-/// Status of a container that ends with an error again and again.
-fn crashing(pod: &Value, container: &Value, start: &Start<'_>) -> Value {
+/// Returns the status of a container that fails repeatedly.
+fn crashing(pod: &Value, container: &Value, start: &PodStart<'_>) -> Value {
     let mut status = idle(pod, container, json!({}));
     let count = status["restartCount"].as_i64().unwrap_or(0);
     if count == 0 || start.restarts {
@@ -136,7 +136,7 @@ fn crashing(pod: &Value, container: &Value, start: &Start<'_>) -> Value {
     status
 }
 
-/// Wait of kubelet before it starts a container once more: 10 s, then twice as long each time, at most 5 min.
+/// Backoff of kubelet before it restarts a container: 10 s, doubled each time, at most 5 min.
 pub(super) fn back_off(restarts: i64) -> std::time::Duration {
     const FIRST: u64 = 10;
     const MOST: u64 = 300;
@@ -144,43 +144,45 @@ pub(super) fn back_off(restarts: i64) -> std::time::Duration {
     std::time::Duration::from_secs((FIRST << doublings).min(MOST))
 }
 
-/// Returns the fault of a container that cannot be created. One that was keeps running whatever becomes of what it needed.
-fn fault(pod: &Value, container: &Value, missing: &Missing) -> Option<Fault> {
+/// Returns the fault of a container that cannot be created. One that was keeps running whatever becomes of what it
+/// needed.
+fn fault(pod: &Value, container: &Value, missing: &MissingReferences) -> Option<ContainerFault> {
     if before(pod, container).is_some_and(|own| own.pointer("/state/waiting").is_none()) {
         return None;
     }
     let environment = missing.environments.iter().find(|(name, _)| name == text(container, "/name"));
-    judge::image_fault(container).or_else(|| environment.map(|(_, why)| Fault::unconfigured(why)))
+    judge::image_fault(container).or_else(|| environment.map(|(_, why)| ContainerFault::unconfigured(why)))
 }
 
-/// Statuses of containers, and how the pod stands with them.
+/// Container statuses, and their effect on the pod.
 #[derive(Default)]
-struct Containers {
+struct ContainerStatuses {
     init: Vec<Value>,
     main: Vec<Value>,
-    /// The init containers have done their work.
+    /// All init containers have succeeded.
     is_initialized: bool,
     warnings: Vec<(&'static str, String)>,
 }
 
-impl Containers {
-    fn of(pod: &Value, start: &Start<'_>) -> Self {
+impl ContainerStatuses {
+    fn of(pod: &Value, start: &PodStart<'_>) -> Self {
         let mut own = Self { is_initialized: true, ..Self::default() };
         for container in list(pod, "/spec/initContainers") {
             let status = own.init_status(pod, container, start);
             own.init.push(status);
         }
         for container in list(pod, "/spec/containers") {
-            let status = match own.is_initialized {
-                false => idle(pod, container, json!({"waiting": {"reason": "PodInitializing"}})),
-                true => own.status(pod, container, start),
+            let status = if own.is_initialized {
+                own.status(pod, container, start)
+            } else {
+                idle(pod, container, json!({"waiting": {"reason": "PodInitializing"}}))
             };
             own.main.push(status);
         }
         own
     }
 
-    fn init_status(&mut self, pod: &Value, container: &Value, start: &Start<'_>) -> Value {
+    fn init_status(&mut self, pod: &Value, container: &Value, start: &PodStart<'_>) -> Value {
         if !self.is_initialized {
             return idle(pod, container, json!({"waiting": {"reason": "PodInitializing"}}));
         }
@@ -203,15 +205,15 @@ impl Containers {
         started(pod, container, terminated(pod, container, start.now, 0), true)
     }
 
-    fn status(&mut self, pod: &Value, container: &Value, start: &Start<'_>) -> Value {
+    fn status(&mut self, pod: &Value, container: &Value, start: &PodStart<'_>) -> Value {
         let verdict = match fault(pod, container, start.missing) {
-            Some(fault) => Verdict::Waits(fault),
+            Some(fault) => ContainerState::Waits(fault),
             None => judge::judge(pod, container),
         };
         match verdict {
-            Verdict::Waits(fault) => self.waiting(pod, container, fault),
-            Verdict::Crashes => self.crash(pod, container, start),
-            Verdict::Runs(ready) => {
+            ContainerState::Waits(fault) => self.waiting(pod, container, fault),
+            ContainerState::Crashes => self.crash(pod, container, start),
+            ContainerState::Runs(ready) => {
                 let is_ready = ready.is_ok();
                 self.warnings.extend(ready.err().map(|why| ("Unhealthy", why)));
                 started(pod, container, running(pod, container, start.now), is_ready)
@@ -219,12 +221,12 @@ impl Containers {
         }
     }
 
-    fn waiting(&mut self, pod: &Value, container: &Value, fault: Fault) -> Value {
+    fn waiting(&mut self, pod: &Value, container: &Value, fault: ContainerFault) -> Value {
         self.warnings.push((fault.event, fault.event_message));
         idle(pod, container, json!({"waiting": {"reason": fault.reason, "message": fault.message}}))
     }
 
-    fn crash(&mut self, pod: &Value, container: &Value, start: &Start<'_>) -> Value {
+    fn crash(&mut self, pod: &Value, container: &Value, start: &PodStart<'_>) -> Value {
         let message = format!(
             "Back-off restarting failed container {} in pod {}_{}({})",
             text(container, "/name"),
@@ -255,19 +257,19 @@ impl Containers {
     fn set_conditions(&self, pod: &Value, conditions: &mut Vec<Value>, now: &str) {
         let unready = |own: &Value| own["ready"] != true;
         set_condition(conditions, "PodReadyToStartContainers", true, "", "", now);
-        match self.is_initialized {
-            true => set_condition(conditions, "Initialized", true, "", "", now),
-            false => {
-                let why = format!("containers with incomplete status: {}", Self::names(&self.init, unready));
-                set_condition(conditions, "Initialized", false, "ContainersNotInitialized", &why, now);
-            }
+        if self.is_initialized {
+            set_condition(conditions, "Initialized", true, "", "", now)
+        } else {
+            let why = format!("containers with incomplete status: {}", Self::names(&self.init, unready));
+            set_condition(conditions, "Initialized", false, "ContainersNotInitialized", &why, now);
         }
         let all_ready = !self.main.iter().any(unready) && self.is_initialized;
         let why = format!("containers with unready status: {}", Self::names(&self.main, unready));
         let gates = judge::open_gates(pod);
-        match all_ready {
-            true => set_condition(conditions, "ContainersReady", true, "", "", now),
-            false => set_condition(conditions, "ContainersReady", false, "ContainersNotReady", &why, now),
+        if all_ready {
+            set_condition(conditions, "ContainersReady", true, "", "", now)
+        } else {
+            set_condition(conditions, "ContainersReady", false, "ContainersNotReady", &why, now)
         }
         match (all_ready, gates.first()) {
             (false, _) => set_condition(conditions, "Ready", false, "ContainersNotReady", &why, now),
@@ -281,16 +283,16 @@ impl Containers {
 }
 
 /// Status of a bound pod whose containers are to run.
-pub(super) fn outlook(pod: &Value, start: &Start<'_>) -> Outlook {
+pub(super) fn outlook(pod: &Value, start: &PodStart<'_>) -> PodOutlook {
     let mut status = pod["status"].clone();
     if !start.missing.volumes.is_empty() && text(pod, "/status/podIP").is_empty() {
         let mounts = start.missing.volumes.iter();
         let warnings = mounts
             .map(|(volume, why)| ("FailedMount", format!("MountVolume.SetUp failed for volume {volume:?} : {why}")))
             .collect();
-        return Outlook { status, warnings };
+        return PodOutlook { status, warnings };
     }
-    let containers = Containers::of(pod, start);
+    let containers = ContainerStatuses::of(pod, start);
     let mut conditions = list(pod, "/status/conditions").to_vec();
     containers.set_conditions(pod, &mut conditions, start.now);
     let address = match text(pod, "/status/podIP") {
@@ -306,7 +308,7 @@ pub(super) fn outlook(pod: &Value, start: &Start<'_>) -> Outlook {
     if !containers.init.is_empty() {
         status["initContainerStatuses"] = containers.init.into();
     }
-    Outlook { status, warnings: containers.warnings }
+    PodOutlook { status, warnings: containers.warnings }
 }
 
 /// Status of a pod whose containers have ended.

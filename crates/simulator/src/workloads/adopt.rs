@@ -1,8 +1,8 @@
-//! Adoption: a new workload takes on what a deleted one of its kind has left, as its selector says.
+//! Adoption: a new workload adopts the orphans of a deleted one of its kind that its selector matches.
 
 use portolan_controllers::{
     PlaneError,
-    plane::{Found, Listed},
+    plane::{ObjectList, PlaneObject},
 };
 use portolan_store::{RangeRequest, RangeScope};
 use portolan_types::{
@@ -11,13 +11,13 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::children::Family;
+use super::children::ChildKinds;
 use crate::fields::controller_ref;
 
-impl Family {
-    /// Makes `parent` the controller of the objects of the child kind that it selects and that have none. Only a parent that has
-    /// not been looked at before can find any: what loses its owner later belongs to one that is gone.
-    pub(super) async fn adopt(&self, parent: &Found) -> Result<(), PlaneError> {
+impl ChildKinds {
+    /// Makes `parent` the controller of the orphans that it selects. Only a parent without earlier reconciles can find
+    /// any: later orphans belong to a deleted parent.
+    pub(super) async fn adopt(&self, parent: &PlaneObject) -> Result<(), PlaneError> {
         let has = |pointer: &str| parent.object.pointer(pointer).is_some_and(|value| !value.is_null());
         // A suspended Job has no start.
         let known = ["observedGeneration", "startTime", "uncountedTerminatedPods"];
@@ -29,9 +29,9 @@ impl Family {
             return Ok(());
         }
         let scope = RangeScope::Namespace(parent.key.cluster, self.child.group_resource(), namespace.clone());
-        // The store reads only what is selected, however much there is beside it.
+        // The store reads only selected objects.
         let request = RangeRequest { labels: selector, ..RangeRequest::all(scope) };
-        let selected = Listed::of(self.plane.store().range(request).await?)?.whole()?;
+        let selected = ObjectList::of(self.plane.store().range(request).await?)?.whole()?;
         for orphan in selected.into_iter().filter(|found| is_orphan(&found.object)) {
             if may_have(&parent.object, object::name(&orphan.object)) {
                 self.plane.force(&orphan.key, |current| take(current, &parent.object)).await?;
@@ -54,15 +54,15 @@ fn take(object: &mut Value, parent: &Value) -> bool {
     owners.as_array_mut().map(|owners| owners.push(controller_ref(parent))).is_some()
 }
 
-/// A ReplicationController has a map of labels, all others have a selector. One that selects everything selects nothing.
+/// A ReplicationController has a map of labels, all others have a selector. One that selects everything selects
+/// nothing.
 fn selector_of(parent: &Value) -> Option<LabelSelector> {
     let selector = parent.pointer("/spec/selector")?;
-    let spec = match parent["kind"] == "ReplicationController" {
-        true => {
-            let match_labels = serde_json::from_value(selector.clone()).ok()?;
-            LabelSelectorSpec { match_labels, ..LabelSelectorSpec::default() }
-        }
-        false => serde_json::from_value(selector.clone()).ok()?,
+    let spec = if parent["kind"] == "ReplicationController" {
+        let match_labels = serde_json::from_value(selector.clone()).ok()?;
+        LabelSelectorSpec { match_labels, ..LabelSelectorSpec::default() }
+    } else {
+        serde_json::from_value(selector.clone()).ok()?
     };
     LabelSelector::try_from(&spec).ok().filter(|selector| !selector.is_everything())
 }

@@ -6,13 +6,11 @@ use std::{
     time::Duration,
 };
 
-use portolan_controllers::{Plane, PlaneError, plane::Found};
-use portolan_machinery::{
-    kinds::Kind,
-    lifecycle::{DeleteOptions, Propagation},
-};
+use portolan_controllers::{Plane, PlaneError, plane::PlaneObject};
+use portolan_kinds::Kind;
 use portolan_store::{Event, RangeScope};
-use portolan_types::{GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, note::Note, object};
+use portolan_strategy::lifecycle::{DeleteOptions, Propagation};
+use portolan_types::{GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, event_draft::EventDraft, object};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -21,15 +19,15 @@ use crate::{
     index::{OwnedPods, PodIndex, PodNeeds, uid_of},
 };
 
-/// Pods made or deleted per look, so that a large workload does not starve others.
+/// Pods created or deleted per reconcile, so that a large workload does not starve others.
 pub(super) const STEP: usize = 100;
-/// Wait of a look at a workload for more events of its pods, per pod: one look then serves more of them.
+/// Delay of a workload's reconcile per pod, to batch the events of its pods.
 const LINGER_PER_POD: Duration = Duration::from_micros(50);
-/// Longest such wait.
+/// Maximum delay.
 const MAX_LINGER: Duration = Duration::from_millis(200);
 
 /// One workload kind with the kind of what it makes.
-pub(super) struct Family {
+pub(super) struct ChildKinds {
     pub(super) plane: Arc<Plane>,
     pub(super) parent: &'static Kind,
     pub(super) child: &'static Kind,
@@ -38,7 +36,7 @@ pub(super) struct Family {
     pub(super) revisions: Mutex<HashMap<ObjectKey, (String, i64, String)>>,
 }
 
-impl Family {
+impl ChildKinds {
     pub(super) fn new(plane: Arc<Plane>, pods: Arc<PodIndex>, parent: (&str, &str), child: (&str, &str)) -> Self {
         let (parent, child) = (kind(&plane, parent), kind(&plane, child));
         Self { plane, parent, child, pods, revisions: Mutex::default() }
@@ -86,17 +84,17 @@ impl Family {
     }
 
     /// The parent, unless it is gone or going.
-    pub(super) async fn parent(&self, key: &ObjectKey) -> Result<Option<Found>, PlaneError> {
+    pub(super) async fn parent(&self, key: &ObjectKey) -> Result<Option<PlaneObject>, PlaneError> {
         Ok(self.plane.get(key).await?.filter(|found| !object::is_deleting(&found.object)))
     }
 
-    /// Forgets a parent that is gone.
+    /// Removes the state of a deleted parent.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.revisions.lock().expect("no code panics under this lock").remove(key);
     }
 
     /// Reads what is known of the pods that the parent controls.
-    pub(super) fn pods<T>(&self, parent: &Found, read: impl FnOnce(&OwnedPods) -> T) -> T {
+    pub(super) fn pods<T>(&self, parent: &PlaneObject, read: impl FnOnce(&OwnedPods) -> T) -> T {
         self.pods.owned(uid_of(&parent.object), read)
     }
 
@@ -106,14 +104,14 @@ impl Family {
     }
 
     /// Makes a pod.
-    pub(super) async fn create_pod(&self, parent: &Found, pod: Value) -> Result<(), PlaneError> {
+    pub(super) async fn create_pod(&self, parent: &PlaneObject, pod: Value) -> Result<(), PlaneError> {
         if let Some(made) = self.plane.create(self.child, parent.key.cluster, pod).await? {
             self.pods.observe(&made.key, &made.object);
         }
         Ok(())
     }
 
-    /// Takes note of a child that was adopted just now.
+    /// Records a child that was just adopted.
     pub(super) async fn note_adopted(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         if &*self.child.gvk.kind == "Pod"
             && let Some(found) = self.plane.get(key).await?
@@ -145,7 +143,7 @@ impl Family {
     }
 
     /// All objects of the child kind that the parent controls, by name.
-    pub(super) async fn children(&self, parent: &Found) -> Result<Vec<Found>, PlaneError> {
+    pub(super) async fn children(&self, parent: &PlaneObject) -> Result<Vec<PlaneObject>, PlaneError> {
         let uid = object::meta_text(&parent.object, "uid");
         let mut owned = self.plane.list(RangeScope::OwnedBy(parent.key.cluster, uid.to_owned())).await?;
         owned.retain(|found| found.key.resource == self.child.group_resource());
@@ -153,20 +151,20 @@ impl Family {
         Ok(owned)
     }
 
-    pub(super) async fn create(&self, parent: &Found, child: Value) -> Result<(), PlaneError> {
+    pub(super) async fn create(&self, parent: &PlaneObject, child: Value) -> Result<(), PlaneError> {
         self.plane.create(self.child, parent.key.cluster, child).await.map(drop)
     }
 
-    pub(super) async fn delete(&self, child: &Found) -> Result<(), PlaneError> {
+    pub(super) async fn delete(&self, child: &PlaneObject) -> Result<(), PlaneError> {
         self.delete_of(self.child, child).await
     }
 
-    /// Deletes what is of another kind than the children.
-    pub(super) async fn delete_as(&self, of: (&str, &str), found: &Found) -> Result<(), PlaneError> {
+    /// Deletes objects that differ in kind from the children.
+    pub(super) async fn delete_as(&self, of: (&str, &str), found: &PlaneObject) -> Result<(), PlaneError> {
         self.delete_of(kind(&self.plane, of), found).await
     }
 
-    async fn delete_of(&self, kind: &'static Kind, child: &Found) -> Result<(), PlaneError> {
+    async fn delete_of(&self, kind: &'static Kind, child: &PlaneObject) -> Result<(), PlaneError> {
         let options = DeleteOptions {
             propagation: Some(Propagation::Background),
             uid: Some(object::meta_text(&child.object, "uid").to_owned()),
@@ -178,20 +176,21 @@ impl Family {
     /// Writes an Event about the parent: whether it is a warning, its reason and its message.
     pub(super) async fn note(
         &self,
-        parent: &Found,
+        parent: &PlaneObject,
         component: &str,
         (is_warning, reason, message): (bool, &str, &str),
     ) -> Result<(), PlaneError> {
         let name = reason.to_lowercase();
-        let note = Note { component, name: &name, is_warning, reason, message };
+        let note = EventDraft { component, name: &name, is_warning, reason, message };
         events::write(&self.plane, &parent.key, &parent.object, note).await
     }
 
     /// Writes `.status` of the parent when it differs.
     pub(super) async fn write_status(&self, key: &ObjectKey, status: &Value) -> Result<(), PlaneError> {
-        let write = |current: &mut Value| match current.get("status") == Some(status) {
-            true => false,
-            false => {
+        let write = |current: &mut Value| {
+            if current.get("status") == Some(status) {
+                false
+            } else {
                 current["status"] = status.clone();
                 true
             }
@@ -206,7 +205,7 @@ pub(super) fn kind(plane: &Plane, (group, name): (&str, &str)) -> &'static Kind 
     plane.table().kind(&gvk).expect("the table has every workload kind, and what workloads make, in v1")
 }
 
-/// A pod as the template of `owner` says, with further labels. Its name is still missing.
+/// Creates a pod from the template of `owner`, with further labels and without a name.
 pub(super) fn pod_from(owner: &Value, template: &Value, labels: &[(&str, String)]) -> Value {
     let mut metadata = json!({
         "namespace": object::namespace(owner),

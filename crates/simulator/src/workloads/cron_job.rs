@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_controllers::{PlaneError, WorkOutcome, plane::PlaneObject};
 use portolan_types::{object, seams::seconds_text};
 use serde_json::{Value, json};
 
-use super::{Workload, children::Family};
+use super::{SimulatedWorkload, children::ChildKinds};
 use crate::{
     fields::{controller_ref, is_true, number, text},
     schedule::Schedule,
@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) struct CronJobs;
 
-async fn start(family: &Family, cron: &Found, at: Timestamp) -> Result<(), PlaneError> {
+async fn start(family: &ChildKinds, cron: &PlaneObject, at: Timestamp) -> Result<(), PlaneError> {
     let template = &cron.object["spec"]["jobTemplate"];
     let mut metadata = template.get("metadata").cloned().unwrap_or_else(|| json!({}));
     metadata["name"] = format!("{}-{}", object::name(&cron.object), at.as_second() / 60).into();
@@ -26,11 +26,11 @@ async fn start(family: &Family, cron: &Found, at: Timestamp) -> Result<(), Plane
     family.create(cron, job).await
 }
 
-async fn tidy(family: &Family, cron: &Value, jobs: &[Found]) -> Result<(), PlaneError> {
+async fn tidy(family: &ChildKinds, cron: &Value, jobs: &[PlaneObject]) -> Result<(), PlaneError> {
     for (condition, limit, default) in
         [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
     {
-        let mut ended: Vec<&Found> = jobs.iter().filter(|job| is_true(&job.object, condition)).collect();
+        let mut ended: Vec<&PlaneObject> = jobs.iter().filter(|job| is_true(&job.object, condition)).collect();
         ended.sort_by_key(|job| job.revision);
         let keep = usize::try_from(number(cron, limit).unwrap_or(default)).unwrap_or(0);
         let spare = ended.len().saturating_sub(keep);
@@ -41,13 +41,14 @@ async fn tidy(family: &Family, cron: &Value, jobs: &[Found]) -> Result<(), Plane
     Ok(())
 }
 
-/// The latest time that is due and was not run yet, and the next one to come.
+/// Returns the latest due time that has not run, and the next one.
 fn due(cron: &Value, now: Timestamp) -> Option<(Option<Timestamp>, Timestamp)> {
     let schedule = Schedule::parse(text(cron, "/spec/schedule"))?;
     let since = [text(cron, "/status/lastScheduleTime"), object::meta_text(cron, "creationTimestamp")];
     let since: Timestamp = since.iter().find_map(|text| text.parse().ok())?;
     let (mut latest, mut next) = (None, schedule.next_after(since)?);
-    // Missed times are not made up for, as upstream: only the last one runs. A day of minutes is enough to find it.
+    // Missed times are not made up for, as in Kubernetes: only the last one runs. A day of minutes is enough to find
+    // it.
     for _ in 0..1440 {
         if next > now {
             break;
@@ -65,7 +66,7 @@ fn is_too_late(cron: &Value, due: Timestamp, now: Timestamp) -> bool {
 }
 
 /// Returns when the last Job ended well, as far as Jobs that are still there and the status tell.
-fn last_success(cron: &Value, jobs: &[Found]) -> Option<String> {
+fn last_success(cron: &Value, jobs: &[PlaneObject]) -> Option<String> {
     let ended = jobs.iter().filter(|job| is_true(&job.object, "Complete"));
     let known = std::iter::once(text(cron, "/status/lastSuccessfulTime"));
     // Times of one form and zone are ordered as texts are.
@@ -73,18 +74,18 @@ fn last_success(cron: &Value, jobs: &[Found]) -> Option<String> {
     last.filter(|at| !at.is_empty()).map(str::to_owned)
 }
 
-impl Workload for CronJobs {
+impl SimulatedWorkload for CronJobs {
     const NAME: &'static str = "simulated-cronjobs";
     const PARENT: (&'static str, &'static str) = ("batch", "CronJob");
     const CHILD: (&'static str, &'static str) = ("batch", "Job");
 
-    async fn step(family: &Family, cron: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, cron: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         let jobs = family.children(cron).await?;
         tidy(family, &cron.object, &jobs).await?;
         let now = family.plane.seams().clock.now();
-        let Some((latest, next)) = due(&cron.object, now) else { return Ok(Outcome::Done) };
-        let ended = |job: &&Found| is_true(&job.object, "Complete") || is_true(&job.object, "Failed");
-        let active: Vec<&Found> = jobs.iter().filter(|job| !ended(job)).collect();
+        let Some((latest, next)) = due(&cron.object, now) else { return Ok(WorkOutcome::Done) };
+        let ended = |job: &&PlaneObject| is_true(&job.object, "Complete") || is_true(&job.object, "Failed");
+        let active: Vec<&PlaneObject> = jobs.iter().filter(|job| !ended(job)).collect();
         let suspended = cron.object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
         let latest = latest.filter(|at| !is_too_late(&cron.object, *at, now));
         let policy = text(&cron.object, "/spec/concurrencyPolicy");
@@ -98,7 +99,7 @@ impl Workload for CronJobs {
             start(family, cron, at).await?;
             status["lastScheduleTime"] = seconds_text(at).into();
         }
-        let reference = |job: &&Found| {
+        let reference = |job: &&PlaneObject| {
             json!({"apiVersion": "batch/v1", "kind": "Job", "name": object::name(&job.object),
                    "namespace": object::namespace(&job.object), "uid": object::meta_text(&job.object, "uid")})
         };
@@ -108,7 +109,7 @@ impl Workload for CronJobs {
         status["active"] = active.iter().map(reference).collect();
         family.write_status(&cron.key, &status).await?;
         let wait = next.duration_since(now).as_secs().clamp(1, 3600);
-        Ok(Outcome::CheckAgainIn(Duration::from_secs(wait.unsigned_abs())))
+        Ok(WorkOutcome::RequeueAfter(Duration::from_secs(wait.unsigned_abs())))
     }
 }
 

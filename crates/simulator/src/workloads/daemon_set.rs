@@ -2,13 +2,13 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_controllers::{PlaneError, WorkOutcome, plane::PlaneObject};
 use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
-    Workload,
-    children::{Family, STEP, generate_name, pod_from},
+    SimulatedWorkload,
+    children::{ChildKinds, STEP, generate_name, pod_from},
     revisions,
 };
 use crate::{
@@ -20,7 +20,7 @@ const REVISION: &str = "controller-revision-hash";
 
 pub(super) struct DaemonSets;
 
-async fn create(family: &Family, set: &Found, node: &str, revision: &str) -> Result<(), PlaneError> {
+async fn create(family: &ChildKinds, set: &PlaneObject, node: &str, revision: &str) -> Result<(), PlaneError> {
     let mut pod = pod_from(&set.object, &set.object["spec"]["template"], &[(REVISION, revision.to_owned())]);
     generate_name(&mut pod, &set.object, &family.plane);
     pod["spec"]["nodeName"] = node.into();
@@ -45,7 +45,7 @@ fn surplus(
         if !nodes.contains(pod.node.as_str()) {
             return true;
         }
-        // One that does not serve costs nothing.
+        // A pod that does not serve costs nothing.
         let goes = is_outdated(pod) && (!pod.is_ready || room > 0);
         room -= usize::from(goes && pod.is_ready);
         goes
@@ -64,12 +64,12 @@ fn status(set: &Value, pods: &OwnedPods, nodes: &HashSet<&str>, revision: &str, 
     })
 }
 
-impl Workload for DaemonSets {
+impl SimulatedWorkload for DaemonSets {
     const NAME: &'static str = "simulated-daemonsets";
     const PARENT: (&'static str, &'static str) = ("apps", "DaemonSet");
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, set: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         let revision = revisions::keep(family, set).await?;
         let nodes = family.eligible_nodes(&PodNeeds::of_daemon(&set.object["spec"]["template"]));
         let names: HashSet<&str> = nodes.iter().map(String::as_str).collect();
@@ -92,6 +92,6 @@ impl Workload for DaemonSets {
             (status(&set.object, pods, &names, &revision, available), next)
         });
         family.write_status(&set.key, &status).await?;
-        Ok(next.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
+        Ok(next.map_or(WorkOutcome::Done, |seconds| WorkOutcome::RequeueAfter(Duration::from_secs(seconds))))
     }
 }

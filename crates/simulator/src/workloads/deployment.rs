@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use portolan_controllers::{
-    Outcome, PlaneError,
-    plane::{Found, Step},
+    PlaneError, WorkOutcome,
+    plane::{PlaneChange, PlaneObject},
 };
 use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
-    Workload,
-    children::{Family, annotations_to_hand_on},
-    progress::Progress,
-    rollout::{Set, Strategy, next},
+    SimulatedWorkload,
+    children::{ChildKinds, annotations_to_hand_on},
+    progress::RolloutProgress,
+    rollout::{RolloutStrategy, ScaledReplicaSet, next},
 };
 use crate::fields::{controller_ref, list, number, set_condition, short_hash};
 
@@ -22,7 +22,12 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 
 pub(super) struct Deployments;
 
-async fn create_set(family: &Family, deployment: &Found, hash: &str, revision: i64) -> Result<(), PlaneError> {
+async fn create_set(
+    family: &ChildKinds,
+    deployment: &PlaneObject,
+    hash: &str,
+    revision: i64,
+) -> Result<(), PlaneError> {
     let spec = &deployment.object["spec"];
     let mut template = spec["template"].clone();
     object::child_mut(object::metadata_mut(&mut template), "labels").insert(HASH.into(), hash.into());
@@ -47,16 +52,21 @@ async fn create_set(family: &Family, deployment: &Found, hash: &str, revision: i
     family.create(deployment, set).await
 }
 
-async fn scale(family: &Family, deployment: &Found, set: &Found, replicas: i64) -> Result<(), PlaneError> {
+async fn scale(
+    family: &ChildKinds,
+    deployment: &PlaneObject,
+    set: &PlaneObject,
+    replicas: i64,
+) -> Result<(), PlaneError> {
     let mut from = None;
     let write = |current: &mut Value| {
         let known = number(current, "/spec/replicas").unwrap_or(0);
         from = (known != replicas).then_some(known);
         if from.is_none() {
-            return Step::Keep;
+            return PlaneChange::Keep;
         }
         current["spec"]["replicas"] = replicas.into();
-        Step::Write(None)
+        PlaneChange::Write(None)
     };
     family.plane.change(family.child, &set.key, write).await?;
     let Some(from) = from else { return Ok(()) };
@@ -65,10 +75,10 @@ async fn scale(family: &Family, deployment: &Found, set: &Found, replicas: i64) 
     family.note(deployment, "deployment-controller", (false, "ScalingReplicaSet", &message)).await
 }
 
-async fn tidy(family: &Family, deployment: &Found, old: &[&Found]) -> Result<(), PlaneError> {
+async fn tidy(family: &ChildKinds, deployment: &PlaneObject, old: &[&PlaneObject]) -> Result<(), PlaneError> {
     let keep = number(&deployment.object, "/spec/revisionHistoryLimit").unwrap_or(10);
-    let idle = |set: &&&Found| number(&set.object, "/spec/replicas") == Some(0) && count(set, "replicas") == 0;
-    let idle: Vec<&&Found> = old.iter().filter(idle).collect();
+    let idle = |set: &&&PlaneObject| number(&set.object, "/spec/replicas") == Some(0) && count(set, "replicas") == 0;
+    let idle: Vec<&&PlaneObject> = old.iter().filter(idle).collect();
     let spare = idle.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
     for set in idle.into_iter().take(spare) {
         family.delete(set).await?;
@@ -76,38 +86,45 @@ async fn tidy(family: &Family, deployment: &Found, old: &[&Found]) -> Result<(),
     Ok(())
 }
 
-/// Notes the number of the present template, and hands the Deployment's annotations on to its ReplicaSet.
-async fn annotate_revision(family: &Family, deployment: &Found, new: &Found, revision: i64) -> Result<(), PlaneError> {
+/// Records the number of the present template, and copies the Deployment's annotations to its ReplicaSet.
+async fn annotate_revision(
+    family: &ChildKinds,
+    deployment: &PlaneObject,
+    new: &PlaneObject,
+    revision: i64,
+) -> Result<(), PlaneError> {
     let text = revision.to_string();
     let mut handed_on = annotations_to_hand_on(&deployment.object);
     handed_on.insert(REVISION.into(), text.as_str().into());
     let has = |set: &Value, key: &str, value: &Value| object::annotation(set, key) == value.as_str();
-    let hand_on = |set: &mut Value| match handed_on.iter().all(|(key, value)| has(set, key, value)) {
-        true => Step::Keep,
-        false => {
+    let hand_on = |set: &mut Value| {
+        if handed_on.iter().all(|(key, value)| has(set, key, value)) {
+            PlaneChange::Keep
+        } else {
             let annotations = object::child_mut(object::metadata_mut(set), "annotations");
             annotations.extend(handed_on.clone());
-            Step::Write(None)
+            PlaneChange::Write(None)
         }
     };
     family.plane.change(family.child, &new.key, hand_on).await?;
-    let note = |current: &mut Value| match object::annotation(current, REVISION) == Some(text.as_str()) {
-        true => Step::Keep,
-        false => {
+    let note = |current: &mut Value| {
+        if object::annotation(current, REVISION) == Some(text.as_str()) {
+            PlaneChange::Keep
+        } else {
             object::set_annotation(current, REVISION, Some(text.clone()));
-            Step::Write(None)
+            PlaneChange::Write(None)
         }
     };
     family.plane.change(family.parent, &deployment.key, note).await.map(drop)
 }
 
-fn count(set: &Found, field: &str) -> i64 {
+fn count(set: &PlaneObject, field: &str) -> i64 {
     number(&set.object, &format!("/status/{field}")).unwrap_or(0)
 }
 
-fn set_of(found: &Found) -> Set {
+fn set_of(found: &PlaneObject) -> ScaledReplicaSet {
     let replicas = number(&found.object, "/spec/replicas").unwrap_or(0);
-    Set {
+    ScaledReplicaSet {
         replicas,
         available: count(found, "availableReplicas").min(replicas),
         existing: count(found, "replicas") + count(found, "terminatingReplicas"),
@@ -115,10 +132,15 @@ fn set_of(found: &Found) -> Set {
 }
 
 /// Scales the ReplicaSets by one step of the rolling update.
-async fn roll(family: &Family, deployment: &Found, new: &Found, old: &[&Found]) -> Result<(), PlaneError> {
+async fn roll(
+    family: &ChildKinds,
+    deployment: &PlaneObject,
+    new: &PlaneObject,
+    old: &[&PlaneObject],
+) -> Result<(), PlaneError> {
     let desired = number(&deployment.object, "/spec/replicas").unwrap_or(1);
-    let sets: Vec<Set> = old.iter().map(|set| set_of(set)).collect();
-    let (next_new, next_old) = next(Strategy::of(&deployment.object, desired), desired, set_of(new), &sets);
+    let sets: Vec<ScaledReplicaSet> = old.iter().map(|set| set_of(set)).collect();
+    let (next_new, next_old) = next(RolloutStrategy::of(&deployment.object, desired), desired, set_of(new), &sets);
     scale(family, deployment, new, next_new).await?;
     for (set, replicas) in old.iter().zip(next_old) {
         scale(family, deployment, set, replicas).await?;
@@ -126,7 +148,7 @@ async fn roll(family: &Family, deployment: &Found, new: &Found, old: &[&Found]) 
     tidy(family, deployment, old).await
 }
 
-fn revision_of(set: &Found) -> i64 {
+fn revision_of(set: &PlaneObject) -> i64 {
     object::annotation(&set.object, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
@@ -134,11 +156,16 @@ fn is_paused(deployment: &Value) -> bool {
     deployment.pointer("/spec/paused").and_then(Value::as_bool) == Some(true)
 }
 
-/// Keeps a paused Deployment as it is, with the number of replicas that it asks for: no template is rolled out.
-async fn hold(family: &Family, deployment: &Found, sets: &[Found], new: Option<&Found>) -> Result<Outcome, PlaneError> {
+/// Scales a paused Deployment without rolling out its template.
+async fn hold(
+    family: &ChildKinds,
+    deployment: &PlaneObject,
+    sets: &[PlaneObject],
+    new: Option<&PlaneObject>,
+) -> Result<WorkOutcome, PlaneError> {
     let desired = number(&deployment.object, "/spec/replicas").unwrap_or(1);
-    let is_active = |set: &&Found| number(&set.object, "/spec/replicas").unwrap_or(0) > 0;
-    let active: Vec<&Found> = sets.iter().filter(is_active).collect();
+    let is_active = |set: &&PlaneObject| number(&set.object, "/spec/replicas").unwrap_or(0) > 0;
+    let active: Vec<&PlaneObject> = sets.iter().filter(is_active).collect();
     match active.as_slice() {
         [] => {
             if let Some(latest) = new.or(sets.last()) {
@@ -155,16 +182,16 @@ async fn hold(family: &Family, deployment: &Found, sets: &[Found], new: Option<&
     write_status(family, deployment, new, sets).await
 }
 
-/// Shares a Deployment's replicas out to the sets that are active, in proportion to their present sizes. The newest, which comes last,
-/// gets what rounding leaves.
-fn proportions(deployment: &Value, desired: i64, sets: &[&Found]) -> Vec<i64> {
+/// Divides a Deployment's replicas over the active sets in proportion to their present sizes. The newest, which comes
+/// last, gets the rest.
+fn proportions(deployment: &Value, desired: i64, sets: &[&PlaneObject]) -> Vec<i64> {
     let sizes: Vec<i64> = sets.iter().map(|set| number(&set.object, "/spec/replicas").unwrap_or(0)).collect();
     let total: i64 = sizes.iter().sum();
-    let allowed = match Strategy::of(deployment, desired) {
-        Strategy::Rolling { surge, .. } if desired > 0 => desired.saturating_add(surge),
+    let allowed = match RolloutStrategy::of(deployment, desired) {
+        RolloutStrategy::Rolling { surge, .. } if desired > 0 => desired.saturating_add(surge),
         _ => desired,
     };
-    // While it rolls over, the surge is there already.
+    // During a rollout, the surge already exists.
     let wanted = if total > desired && total <= allowed { total } else { allowed };
     let mut shares: Vec<i64> = sizes.iter().map(|size| size.saturating_mul(wanted) / total.max(1)).collect();
     let rest = wanted - shares.iter().sum::<i64>();
@@ -175,14 +202,14 @@ fn proportions(deployment: &Value, desired: i64, sets: &[&Found]) -> Vec<i64> {
 }
 
 /// Numbers of the status, and whether enough replicas are available.
-fn numbers(deployment: &Value, new: Option<&Found>, all: &[Found]) -> (Value, bool) {
+fn numbers(deployment: &Value, new: Option<&PlaneObject>, all: &[PlaneObject]) -> (Value, bool) {
     let desired = number(deployment, "/spec/replicas").unwrap_or(1);
     let sum = |field: &str| all.iter().map(|set| count(set, field)).sum::<i64>();
     let of_new = |field: &str| new.map_or(0, |new| count(new, field));
     let (total, available) = (sum("replicas"), sum("availableReplicas"));
-    let least = match Strategy::of(deployment, desired) {
-        Strategy::Rolling { unavailable, .. } => desired - unavailable,
-        Strategy::Recreate => desired,
+    let least = match RolloutStrategy::of(deployment, desired) {
+        RolloutStrategy::Rolling { unavailable, .. } => desired - unavailable,
+        RolloutStrategy::Recreate => desired,
     };
     let status = json!({
         "observedGeneration": object::generation(deployment), "replicas": total, "updatedReplicas": of_new("replicas"),
@@ -195,39 +222,41 @@ fn numbers(deployment: &Value, new: Option<&Found>, all: &[Found]) -> (Value, bo
 
 /// Writes the status; looks again when the rollout may be out of time.
 async fn write_status(
-    family: &Family,
-    deployment: &Found,
-    new: Option<&Found>,
-    all: &[Found],
-) -> Result<Outcome, PlaneError> {
+    family: &ChildKinds,
+    deployment: &PlaneObject,
+    new: Option<&PlaneObject>,
+    all: &[PlaneObject],
+) -> Result<WorkOutcome, PlaneError> {
     let object = &deployment.object;
     let (mut status, enough) = numbers(object, new, all);
     let seams = family.plane.seams();
     let (now, now_text) = (seams.clock.now(), seams.now_text());
     let set = new.map(|new| object::name(&new.object));
     let (progressing, left) =
-        Progress { deployment: object, status: &status, set, now, now_text: &now_text }.condition();
+        RolloutProgress { deployment: object, status: &status, set, now, now_text: &now_text }.condition();
     let mut conditions = list(object, "/status/conditions").to_vec();
-    let (reason, message) = match enough {
-        true => ("MinimumReplicasAvailable", "Deployment has minimum availability."),
-        false => ("MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
+    let (reason, message) = if enough {
+        ("MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
     set_condition(&mut conditions, "Available", enough, reason, message, &now_text);
     conditions.retain(|own| own["type"] != "Progressing");
     conditions.extend(progressing);
     status["conditions"] = conditions.into();
     family.write_status(&deployment.key, &status).await?;
-    Ok(left.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
+    Ok(left.map_or(WorkOutcome::Done, |seconds| WorkOutcome::RequeueAfter(Duration::from_secs(seconds))))
 }
 
 /// Notes in the status that a ReplicaSet was created, from when on progress is expected.
-async fn note_created(family: &Family, deployment: &Found, hash: &str) -> Result<(), PlaneError> {
+async fn note_created(family: &ChildKinds, deployment: &PlaneObject, hash: &str) -> Result<(), PlaneError> {
     let name = format!("{}-{hash}", object::name(&deployment.object));
     let seams = family.plane.seams();
     let (now, now_text) = (seams.clock.now(), seams.now_text());
     let status = &deployment.object["status"];
     let created =
-        Progress { deployment: &deployment.object, status, set: Some(&name), now, now_text: &now_text }.created();
+        RolloutProgress { deployment: &deployment.object, status, set: Some(&name), now, now_text: &now_text }
+            .created();
     let note = |current: &mut Value| {
         let mut conditions = list(current, "/status/conditions").to_vec();
         conditions.retain(|own| own["type"] != "Progressing");
@@ -238,30 +267,30 @@ async fn note_created(family: &Family, deployment: &Found, hash: &str) -> Result
     family.plane.force(&deployment.key, note).await.map(drop)
 }
 
-impl Workload for Deployments {
+impl SimulatedWorkload for Deployments {
     const NAME: &'static str = "simulated-deployments";
     const PARENT: (&'static str, &'static str) = ("apps", "Deployment");
     const CHILD: (&'static str, &'static str) = ("apps", "ReplicaSet");
 
-    async fn step(family: &Family, deployment: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, deployment: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         let mut sets = family.children(deployment).await?;
         sets.retain(|set| !object::is_deleting(&set.object));
         sets.sort_by_key(revision_of);
         let hash = short_hash(&deployment.object["spec"]["template"]);
-        let is_new = |set: &&Found| object::label(&set.object, HASH) == Some(&hash);
+        let is_new = |set: &&PlaneObject| object::label(&set.object, HASH) == Some(&hash);
         let last = sets.last().map_or(0, revision_of);
         let paused = is_paused(&deployment.object);
         let Some(new) = sets.iter().find(is_new) else {
             if !paused {
                 create_set(family, deployment, &hash, last + 1).await?;
                 note_created(family, deployment, &hash).await?;
-                return Ok(Outcome::Done);
+                return Ok(WorkOutcome::Done);
             }
             return hold(family, deployment, &sets, None).await;
         };
         let revision = if revision_of(new) == last { last } else { last + 1 };
         annotate_revision(family, deployment, new, revision.max(1)).await?;
-        let old: Vec<&Found> = sets.iter().filter(|set| !is_new(set)).collect();
+        let old: Vec<&PlaneObject> = sets.iter().filter(|set| !is_new(set)).collect();
         if paused {
             return hold(family, deployment, &sets, Some(new)).await;
         }

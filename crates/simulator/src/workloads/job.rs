@@ -3,16 +3,16 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_controllers::{PlaneError, WorkOutcome, plane::PlaneObject};
 use serde_json::{Value, json};
 
 use super::{
-    Workload,
-    children::{Family, STEP, generate_name, pod_from},
+    SimulatedWorkload,
+    children::{ChildKinds, STEP, generate_name, pod_from},
 };
 use crate::{
     fields::{is_true, list, number, set_condition, text},
-    index::{OwnedPods, Phase},
+    index::{OwnedPods, PodPhase},
 };
 
 /// Label and annotation of the index that a pod completes.
@@ -24,7 +24,7 @@ pub(super) struct Jobs;
 
 /// The pods of a Job, counted.
 #[derive(Clone, Debug, Default)]
-struct Counts {
+struct JobCounts {
     active: i64,
     ready: i64,
     deleting: i64,
@@ -35,7 +35,7 @@ struct Counts {
     taken: BTreeSet<i64>,
 }
 
-impl Counts {
+impl JobCounts {
     fn of(job: &Value, pods: &OwnedPods) -> Self {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let mut counts = Self {
@@ -50,7 +50,7 @@ impl Counts {
             for pod in pods.pods().values() {
                 let Some(index) = pod.label(INDEX).and_then(|index| index.parse().ok()) else { continue };
                 match pod.phase {
-                    Phase::Succeeded => drop(counts.completed.insert(index)),
+                    PodPhase::Succeeded => drop(counts.completed.insert(index)),
                     _ if pod.is_active() => drop(counts.taken.insert(index)),
                     _ => {}
                 }
@@ -68,7 +68,7 @@ impl Counts {
 
 /// End of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum JobEnd {
     Complete,
     Failed { reason: &'static str, message: &'static str },
 }
@@ -82,7 +82,7 @@ fn is_suspended(job: &Value) -> bool {
 }
 
 /// Number of pods that should be active.
-fn wanted(job: &Value, counts: &Counts) -> i64 {
+fn wanted(job: &Value, counts: &JobCounts) -> i64 {
     let parallelism = number(job, "/spec/parallelism").unwrap_or(1);
     match number(job, "/spec/completions") {
         Some(completions) => parallelism.min(completions - counts.succeeded).max(0),
@@ -91,7 +91,7 @@ fn wanted(job: &Value, counts: &Counts) -> i64 {
     }
 }
 
-async fn start_pods(family: &Family, job: &Found, counts: &Counts) -> Result<(), PlaneError> {
+async fn start_pods(family: &ChildKinds, job: &PlaneObject, counts: &JobCounts) -> Result<(), PlaneError> {
     let missing = usize::try_from(wanted(&job.object, counts) - counts.active).unwrap_or(0);
     for index in counts.free_indexes().take(missing.min(STEP)) {
         let mut pod = pod_from(&job.object, &job.object["spec"]["template"], &[]);
@@ -132,18 +132,20 @@ fn tail(pod: &Value) -> String {
     name.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-fn end(job: &Value, counts: &Counts, now: Timestamp) -> Option<End> {
+fn end(job: &Value, counts: &JobCounts, now: Timestamp) -> Option<JobEnd> {
     let completions = number(job, "/spec/completions");
     let enough = completions.map_or(counts.succeeded > 0 && counts.active == 0, |wanted| counts.succeeded >= wanted);
     let too_many = counts.failed > number(job, "/spec/backoffLimit").unwrap_or(6);
     match (enough, too_many, deadline(job, now)) {
-        (true, ..) => Some(End::Complete),
-        (_, true, _) => {
-            Some(End::Failed { reason: "BackoffLimitExceeded", message: "Job has reached the specified backoff limit" })
-        }
-        (.., Some(0)) => {
-            Some(End::Failed { reason: "DeadlineExceeded", message: "Job was active longer than specified deadline" })
-        }
+        (true, ..) => Some(JobEnd::Complete),
+        (_, true, _) => Some(JobEnd::Failed {
+            reason: "BackoffLimitExceeded",
+            message: "Job has reached the specified backoff limit",
+        }),
+        (.., Some(0)) => Some(JobEnd::Failed {
+            reason: "DeadlineExceeded",
+            message: "Job was active longer than specified deadline",
+        }),
         _ => None,
     }
 }
@@ -156,8 +158,8 @@ fn deadline(job: &Value, now: Timestamp) -> Option<u64> {
     Some(u64::try_from(left).unwrap_or(0))
 }
 
-/// The condition `Suspended` and `startTime` as kube-controller-manager keeps them: a Job that is suspended has no start, and one that
-/// is resumed starts anew. Returns the reason of the event, if there is one.
+/// The condition `Suspended` and `startTime` as kube-controller-manager keeps them: a Job that is suspended has no
+/// start, and one that is resumed starts anew. Returns the reason of the event, if there is one.
 fn suspend(job: &Value, status: &mut Value, conditions: &mut Vec<Value>, now: &str) -> Option<&'static str> {
     let was = conditions.iter().any(|own| text(own, "/type") == "Suspended");
     let is_so = is_true(job, "Suspended");
@@ -177,7 +179,7 @@ fn suspend(job: &Value, status: &mut Value, conditions: &mut Vec<Value>, now: &s
 }
 
 /// Returns the status, and the reason of an event about it.
-fn status(job: &Value, counts: &Counts, end: Option<End>, now: &str) -> (Value, Option<&'static str>) {
+fn status(job: &Value, counts: &JobCounts, end: Option<JobEnd>, now: &str) -> (Value, Option<&'static str>) {
     let mut conditions = list(job, "/status/conditions").to_vec();
     let started = text(job, "/status/startTime");
     let mut status = json!({
@@ -194,13 +196,13 @@ fn status(job: &Value, counts: &Counts, end: Option<End>, now: &str) -> (Value, 
         status["completedIndexes"] = ranges(&counts.completed).into();
     }
     match end {
-        Some(End::Complete) => {
+        Some(JobEnd::Complete) => {
             let message = "Reached expected number of succeeded pods";
             set_condition(&mut conditions, "SuccessCriteriaMet", true, "CompletionsReached", message, now);
             set_condition(&mut conditions, "Complete", true, "CompletionsReached", message, now);
             status["completionTime"] = now.into();
         }
-        Some(End::Failed { reason, message }) => {
+        Some(JobEnd::Failed { reason, message }) => {
             set_condition(&mut conditions, "FailureTarget", true, reason, message, now);
             set_condition(&mut conditions, "Failed", true, reason, message, now);
         }
@@ -234,24 +236,22 @@ fn ranges(indexes: &BTreeSet<i64>) -> String {
     ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-impl Workload for Jobs {
+impl SimulatedWorkload for Jobs {
     const NAME: &'static str = "simulated-jobs";
     const PARENT: (&'static str, &'static str) = ("batch", "Job");
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    async fn step(family: &Family, job: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, job: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         let object = &job.object;
         let manager = text(object, "/spec/managedBy");
         if is_true(object, "Complete") || is_true(object, "Failed") || !["", CONTROLLER].contains(&manager) {
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         }
-        let counts = || family.pods(job, |pods| Counts::of(object, pods));
+        let counts = || family.pods(job, |pods| JobCounts::of(object, pods));
         let (before, now) = (counts(), family.plane.seams().clock.now());
         let mut end = end(object, &before, now);
-        let surplus = match end.is_some() || is_suspended(object) {
-            true => before.active,
-            false => before.active - wanted(object, &before),
-        };
+        let surplus =
+            if end.is_some() || is_suspended(object) { before.active } else { before.active - wanted(object, &before) };
         match usize::try_from(surplus) {
             Ok(surplus) if surplus > 0 => {
                 // It has not ended before its last pod is being deleted.
@@ -269,7 +269,7 @@ impl Workload for Jobs {
             family.note(job, "job-controller", (false, reason, &message)).await?;
         }
         let active_for = status.get("startTime").and(deadline(object, now));
-        Ok(active_for.map_or(Outcome::Done, |left| Outcome::CheckAgainIn(Duration::from_secs(left.max(1)))))
+        Ok(active_for.map_or(WorkOutcome::Done, |left| WorkOutcome::RequeueAfter(Duration::from_secs(left.max(1)))))
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_suspended_job_has_no_start_until_it_is_resumed() {
-        let counts = Counts::default();
+        let counts = JobCounts::default();
         let written = |suspend: bool, before: &Value, now: &str| {
             status(&json!({"spec": {"suspend": suspend}, "status": before}), &counts, None, now)
         };

@@ -1,4 +1,4 @@
-//! What kube-controller-manager does for workloads: a file per kind of them.
+//! Workload controllers of a simulated cluster, one file per kind. They act as those of kube-controller-manager.
 
 mod adopt;
 mod children;
@@ -14,16 +14,16 @@ mod stateful_set;
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-use children::Family;
+use children::ChildKinds;
 pub(crate) use children::generated_name;
-use portolan_controllers::{Controller, Loops, Outcome, PlaneError, plane::Found};
+use portolan_controllers::{Controller, Loops, PlaneError, WorkOutcome, plane::PlaneObject};
 use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, ObjectKey};
 
 use crate::index::PodIndex;
 
 /// A kind of workload, and what it does.
-trait Workload: Send + Sync + 'static {
+trait SimulatedWorkload: Send + Sync + 'static {
     /// Name in logs.
     const NAME: &'static str;
     /// Its group and kind, of version v1.
@@ -31,17 +31,17 @@ trait Workload: Send + Sync + 'static {
     /// Group and kind of what it makes.
     const CHILD: (&'static str, &'static str);
 
-    /// Brings what `parent` made to what it wants, and its status up to date. Each look may take a part of the way.
-    fn step(family: &Family, parent: &Found) -> impl Future<Output = Result<Outcome, PlaneError>> + Send;
+    /// Reconciles the objects of `parent` and its status. Each call may do a part of the work.
+    fn step(family: &ChildKinds, parent: &PlaneObject) -> impl Future<Output = Result<WorkOutcome, PlaneError>> + Send;
 }
 
 /// The loop of one kind of workload.
-struct Loop<W> {
-    family: Family,
+struct WorkloadLoop<W> {
+    family: ChildKinds,
     workload: PhantomData<W>,
 }
 
-impl<W: Workload> Controller for Loop<W> {
+impl<W: SimulatedWorkload> Controller for WorkloadLoop<W> {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -60,7 +60,7 @@ impl<W: Workload> Controller for Loop<W> {
         if event.key == *key { Duration::ZERO } else { self.family.linger(event) }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
             match self.family.parent(key).await? {
                 Some(parent) => {
@@ -69,16 +69,16 @@ impl<W: Workload> Controller for Loop<W> {
                 }
                 None => {
                     self.family.forget(key);
-                    Ok(Outcome::Done)
+                    Ok(WorkOutcome::Done)
                 }
             }
         })
     }
 }
 
-fn with<W: Workload>(loops: Loops, pods: &Arc<PodIndex>) -> Loops {
-    let family = Family::new(loops.plane().clone(), pods.clone(), W::PARENT, W::CHILD);
-    loops.with(Loop::<W> { family, workload: PhantomData })
+fn with<W: SimulatedWorkload>(loops: Loops, pods: &Arc<PodIndex>) -> Loops {
+    let family = ChildKinds::new(loops.plane().clone(), pods.clone(), W::PARENT, W::CHILD);
+    loops.with(WorkloadLoop::<W> { family, workload: PhantomData })
 }
 
 /// Adds the loops of all workloads.

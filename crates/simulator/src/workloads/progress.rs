@@ -11,7 +11,7 @@ const DEADLINE_SECONDS: i64 = 600;
 const NO_DEADLINE: i64 = i32::MAX as i64;
 
 /// Progress of a Deployment towards its new ReplicaSet.
-pub(super) struct Progress<'a> {
+pub(super) struct RolloutProgress<'a> {
     pub(super) deployment: &'a Value,
     /// The status that is to be written, without conditions.
     pub(super) status: &'a Value,
@@ -22,7 +22,7 @@ pub(super) struct Progress<'a> {
     pub(super) now_text: &'a str,
 }
 
-impl Progress<'_> {
+impl RolloutProgress<'_> {
     fn deadline(&self) -> Option<i64> {
         let seconds = number(self.deployment, "/spec/progressDeadlineSeconds").unwrap_or(DEADLINE_SECONDS);
         (seconds != NO_DEADLINE).then_some(seconds)
@@ -107,12 +107,13 @@ impl Progress<'_> {
 mod tests {
     use super::*;
 
-    /// The reason after a status with so many updated and available replicas, `seconds` after the last progress; and the seconds left.
+    /// The reason after a status with so many updated and available replicas, `seconds` after the last progress; and
+    /// the seconds left.
     fn next(deployment: &Value, [updated, available]: [i64; 2], seconds: i64) -> (Value, Option<u64>) {
         let status = json!({"replicas": 2, "updatedReplicas": updated, "readyReplicas": available, "availableReplicas": available});
         let now = Timestamp::from_second(1_000 + seconds).unwrap();
         let now_text = portolan_types::seams::seconds_text(now);
-        let progress = Progress { deployment, status: &status, set: Some("web-1"), now, now_text: &now_text };
+        let progress = RolloutProgress { deployment, status: &status, set: Some("web-1"), now, now_text: &now_text };
         let (condition, left) = progress.condition();
         (condition.unwrap_or_default(), left)
     }

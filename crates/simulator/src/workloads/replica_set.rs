@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_controllers::{PlaneError, WorkOutcome, plane::PlaneObject};
 use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
-    Workload,
-    children::{Family, STEP, generate_name, pod_from},
+    SimulatedWorkload,
+    children::{ChildKinds, STEP, generate_name, pod_from},
 };
 use crate::fields::number;
 
@@ -16,7 +16,7 @@ pub(super) struct ReplicaSets;
 
 pub(super) struct ReplicationControllers;
 
-async fn scale(family: &Family, set: &Found) -> Result<(), PlaneError> {
+async fn scale(family: &ChildKinds, set: &PlaneObject) -> Result<(), PlaneError> {
     let wanted = usize::try_from(number(&set.object, "/spec/replicas").unwrap_or(1)).unwrap_or(0);
     let active = family.pods(set, |pods| pods.active());
     for _ in 0..wanted.saturating_sub(active).min(STEP) {
@@ -30,7 +30,7 @@ async fn scale(family: &Family, set: &Found) -> Result<(), PlaneError> {
 }
 
 /// Scales by one step, and writes the status. Only ReplicaSets count pods that are being deleted.
-async fn step(family: &Family, set: &Found, counts_terminating: bool) -> Result<Outcome, PlaneError> {
+async fn step(family: &ChildKinds, set: &PlaneObject, counts_terminating: bool) -> Result<WorkOutcome, PlaneError> {
     scale(family, set).await?;
     let least = number(&set.object, "/spec/minReadySeconds").unwrap_or(0);
     let now = family.plane.seams().clock.now();
@@ -50,25 +50,25 @@ async fn step(family: &Family, set: &Found, counts_terminating: bool) -> Result<
         status["conditions"] = Value::clone(conditions);
     }
     family.write_status(&set.key, &status).await?;
-    Ok(next.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
+    Ok(next.map_or(WorkOutcome::Done, |seconds| WorkOutcome::RequeueAfter(Duration::from_secs(seconds))))
 }
 
-impl Workload for ReplicaSets {
+impl SimulatedWorkload for ReplicaSets {
     const NAME: &'static str = "simulated-replicasets";
     const PARENT: (&'static str, &'static str) = ("apps", "ReplicaSet");
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, set: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         step(family, set, true).await
     }
 }
 
-impl Workload for ReplicationControllers {
+impl SimulatedWorkload for ReplicationControllers {
     const NAME: &'static str = "simulated-replicationcontrollers";
     const PARENT: (&'static str, &'static str) = ("", "ReplicationController");
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, set: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         step(family, set, false).await
     }
 }

@@ -1,18 +1,18 @@
 //! ControllerRevisions: the templates that a StatefulSet or a DaemonSet has had.
 
-use portolan_controllers::{PlaneError, plane::Found};
+use portolan_controllers::{PlaneError, plane::PlaneObject};
 use portolan_store::RangeScope;
 use portolan_types::object;
 use serde_json::{Value, json};
 
-use super::children::{Family, annotations_to_hand_on, kind};
+use super::children::{ChildKinds, annotations_to_hand_on, kind};
 use crate::fields::{controller_ref, number, short_hash};
 
 const KIND: (&str, &str) = ("apps", "ControllerRevision");
 
-/// Keeps the present template of `set` as its newest revision, and forgets the oldest beyond its `revisionHistoryLimit`. Gives
-/// the hash of the template. Looks once per generation: it reads all that the set owns.
-pub(super) async fn keep(family: &Family, set: &Found) -> Result<String, PlaneError> {
+/// Stores the present template of `set` as its newest revision, and deletes the oldest beyond its
+/// `revisionHistoryLimit`. Returns the hash of the template. Runs once per generation: it reads all objects of the set.
+pub(super) async fn keep(family: &ChildKinds, set: &PlaneObject) -> Result<String, PlaneError> {
     let (uid, generation) = (object::meta_text(&set.object, "uid"), object::generation(&set.object));
     let known = || family.revisions.lock().expect("no code panics under this lock");
     if let Some((_, _, hash)) = known().get(&set.key).filter(|own| (own.0.as_str(), own.1) == (uid, generation)) {
@@ -23,7 +23,7 @@ pub(super) async fn keep(family: &Family, set: &Found) -> Result<String, PlaneEr
     Ok(hash)
 }
 
-async fn write(family: &Family, set: &Found) -> Result<String, PlaneError> {
+async fn write(family: &ChildKinds, set: &PlaneObject) -> Result<String, PlaneError> {
     let hash = short_hash(&set.object["spec"]["template"]);
     let name = format!("{}-{hash}", object::name(&set.object));
     let mut known = known(family, set).await?;
@@ -52,14 +52,14 @@ async fn write(family: &Family, set: &Found) -> Result<String, PlaneError> {
     Ok(hash)
 }
 
-async fn known(family: &Family, set: &Found) -> Result<Vec<Found>, PlaneError> {
+async fn known(family: &ChildKinds, set: &PlaneObject) -> Result<Vec<PlaneObject>, PlaneError> {
     let uid = object::meta_text(&set.object, "uid").to_owned();
     let mut owned = family.plane.list(RangeScope::OwnedBy(set.key.cluster, uid)).await?;
     owned.retain(|found| &*found.key.resource.resource == "controllerrevisions");
     Ok(owned)
 }
 
-fn revision_of(found: &Found) -> i64 {
+fn revision_of(found: &PlaneObject) -> i64 {
     number(&found.object, "/revision").unwrap_or(0)
 }
 

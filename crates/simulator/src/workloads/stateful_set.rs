@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_controllers::{PlaneError, WorkOutcome, plane::PlaneObject};
 use portolan_types::{ObjectKey, object};
 use serde_json::{Value, json};
 
 use super::{
-    Workload,
-    children::{Family, STEP, kind, pod_from},
+    SimulatedWorkload,
+    children::{ChildKinds, STEP, kind, pod_from},
     revisions,
 };
 use crate::{
@@ -24,27 +24,27 @@ const REVISION: &str = "controller-revision-hash";
 
 pub(super) struct StatefulSets;
 
-/// What should happen next; one thing at a time, unless the set is parallel.
+/// Next step of a StatefulSet: one at a time, unless the set is parallel.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum OrdinalStep {
     Create(i64),
     Delete(i64),
     Wait,
 }
 
-/// A pod as far as the order matters.
+/// Pod, reduced to what the order depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
+struct OrdinalPod {
     ready: bool,
     going: bool,
     current: bool,
-    /// It has run to its end, and makes room for a new one.
+    /// The pod has ended, and is replaced by a new one.
     ended: bool,
 }
 
 /// `spec`, as far as the order of the pods depends on it.
 #[derive(Clone, Copy, Debug)]
-struct Order {
+struct OrdinalRange {
     /// First ordinal, of `spec.ordinals.start`.
     start: i64,
     replicas: i64,
@@ -53,7 +53,7 @@ struct Order {
     parallel: bool,
 }
 
-impl Order {
+impl OrdinalRange {
     fn of(set: &Value) -> Self {
         let partition = match text(set, "/spec/updateStrategy/type") {
             "OnDelete" => i64::MAX,
@@ -68,16 +68,16 @@ impl Order {
     }
 }
 
-/// Decides the next steps from what is there, at most [`STEP`]. Pure.
-fn plan(members: &BTreeMap<i64, Member>, order: Order) -> Vec<Next> {
-    let Order { start, replicas, partition, parallel } = order;
+/// Decides the next steps from the present state, at most [`STEP`]. Pure.
+fn plan(members: &BTreeMap<i64, OrdinalPod>, order: OrdinalRange) -> Vec<OrdinalStep> {
+    let OrdinalRange { start, replicas, partition, parallel } = order;
     let end = start.saturating_add(replicas);
     let mut steps = Vec::new();
     for ordinal in start..end {
         match members.get(&ordinal) {
-            None => steps.push(Next::Create(ordinal)),
-            Some(member) if member.ended && !member.going => steps.push(Next::Delete(ordinal)),
-            Some(member) if !member.ready => steps.push(Next::Wait),
+            None => steps.push(OrdinalStep::Create(ordinal)),
+            Some(member) if member.ended && !member.going => steps.push(OrdinalStep::Delete(ordinal)),
+            Some(member) if !member.ready => steps.push(OrdinalStep::Wait),
             Some(_) => continue,
         }
         if !parallel || steps.len() >= STEP {
@@ -86,19 +86,19 @@ fn plan(members: &BTreeMap<i64, Member>, order: Order) -> Vec<Next> {
     }
     let surplus = members.iter().rev().filter(|(ordinal, _)| !(start..end).contains(*ordinal));
     for (ordinal, member) in surplus {
-        steps.push(if member.going { Next::Wait } else { Next::Delete(*ordinal) });
+        steps.push(if member.going { OrdinalStep::Wait } else { OrdinalStep::Delete(*ordinal) });
         if !parallel || steps.len() >= STEP {
             return steps;
         }
     }
     if steps.is_empty() {
         let outdated = members.iter().rev().find(|(ordinal, member)| **ordinal >= partition && !member.current);
-        steps.extend(outdated.map(|(ordinal, _)| Next::Delete(*ordinal)));
+        steps.extend(outdated.map(|(ordinal, _)| OrdinalStep::Delete(*ordinal)));
     }
     steps
 }
 
-async fn create(family: &Family, set: &Found, ordinal: i64, revision: &str) -> Result<(), PlaneError> {
+async fn create(family: &ChildKinds, set: &PlaneObject, ordinal: i64, revision: &str) -> Result<(), PlaneError> {
     let name = format!("{}-{ordinal}", object::name(&set.object));
     let labels = [
         (REVISION, revision.to_owned()),
@@ -122,15 +122,20 @@ async fn create(family: &Family, set: &Found, ordinal: i64, revision: &str) -> R
     family.create_pod(set, pod).await
 }
 
-/// The claim of one pod; it outlives the pod, as upstream keeps it.
-async fn ensure_claim(family: &Family, set: &Found, template: &Value, pod: &str) -> Result<String, PlaneError> {
+/// The claim of one pod; it outlives the pod, as in Kubernetes.
+async fn ensure_claim(
+    family: &ChildKinds,
+    set: &PlaneObject,
+    template: &Value,
+    pod: &str,
+) -> Result<String, PlaneError> {
     let claim = claim_from(&set.object, template, pod);
     let name = object::name(&claim).to_owned();
     family.plane.create(kind(&family.plane, ("", "PersistentVolumeClaim")), set.key.cluster, claim).await?;
     Ok(name)
 }
 
-/// What the template says, and the labels that select the pods of the set.
+/// Returns the claim of a pod, with the labels that select the pods of the set.
 fn claim_from(set: &Value, template: &Value, pod: &str) -> Value {
     let mut claim = template.clone();
     claim["apiVersion"] = "v1".into();
@@ -143,8 +148,8 @@ fn claim_from(set: &Value, template: &Value, pod: &str) -> Value {
     claim
 }
 
-/// Counts as kube-controller-manager does: a pod that is being deleted is a replica until it is gone, so that the set changes once more
-/// then.
+/// Counts as kube-controller-manager does: a pod that is being deleted is a replica until it is gone, so that the set
+/// changes once more then.
 fn status(set: &Value, pods: &OwnedPods, revision: &str, available: usize) -> Value {
     let active = || pods.pods().values().filter(|pod| pod.is_active());
     let is_current = |pod: &&Arc<PodFacts>| pod.label(REVISION) == Some(revision);
@@ -164,8 +169,8 @@ fn ordinal(set: &Value, pod: &ObjectKey) -> Option<i64> {
     pod.name.strip_prefix(object::name(set))?.strip_prefix('-')?.parse().ok()
 }
 
-fn members(set: &Value, pods: &OwnedPods, revision: &str) -> BTreeMap<i64, Member> {
-    let member = |pod: &PodFacts| Member {
+fn members(set: &Value, pods: &OwnedPods, revision: &str) -> BTreeMap<i64, OrdinalPod> {
+    let member = |pod: &PodFacts| OrdinalPod {
         ready: pod.serves(),
         going: pod.is_deleting,
         current: pod.label(REVISION) == Some(revision),
@@ -174,21 +179,21 @@ fn members(set: &Value, pods: &OwnedPods, revision: &str) -> BTreeMap<i64, Membe
     pods.pods().iter().filter_map(|(key, pod)| Some((ordinal(set, key)?, member(pod)))).collect()
 }
 
-impl Workload for StatefulSets {
+impl SimulatedWorkload for StatefulSets {
     const NAME: &'static str = "simulated-statefulsets";
     const PARENT: (&'static str, &'static str) = ("apps", "StatefulSet");
     const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
+    async fn step(family: &ChildKinds, set: &PlaneObject) -> Result<WorkOutcome, PlaneError> {
         let object = &set.object;
         let revision = format!("{}-{}", object::name(object), revisions::keep(family, set).await?);
         let members = family.pods(set, |pods| members(object, pods, &revision));
         let mut deleted = HashSet::new();
-        for step in plan(&members, Order::of(object)) {
+        for step in plan(&members, OrdinalRange::of(object)) {
             match step {
-                Next::Create(ordinal) => create(family, set, ordinal, &revision).await?,
-                Next::Delete(wanted) => drop(deleted.insert(wanted)),
-                Next::Wait => {}
+                OrdinalStep::Create(ordinal) => create(family, set, ordinal, &revision).await?,
+                OrdinalStep::Delete(wanted) => drop(deleted.insert(wanted)),
+                OrdinalStep::Wait => {}
             }
         }
         let deleted = family.pods(set, |pods| {
@@ -204,7 +209,7 @@ impl Workload for StatefulSets {
             (status(object, pods, &revision, available), next)
         });
         family.write_status(&set.key, &status).await?;
-        Ok(next.map_or(Outcome::Done, |seconds| Outcome::CheckAgainIn(Duration::from_secs(seconds))))
+        Ok(next.map_or(WorkOutcome::Done, |seconds| WorkOutcome::RequeueAfter(Duration::from_secs(seconds))))
     }
 }
 
@@ -233,39 +238,49 @@ mod tests {
 
     #[test]
     fn pods_come_in_order_and_go_in_reverse() {
-        let up = Member { ready: true, going: false, current: true, ended: false };
-        let starting = Member { ready: false, ..up };
-        let outdated = Member { current: false, ..up };
-        let order = Order { start: 0, replicas: 2, partition: 0, parallel: false };
+        let up = OrdinalPod { ready: true, going: false, current: true, ended: false };
+        let starting = OrdinalPod { ready: false, ..up };
+        let outdated = OrdinalPod { current: false, ..up };
+        let order = OrdinalRange { start: 0, replicas: 2, partition: 0, parallel: false };
         for (case, members, order, expected) in [
-            ("the first comes first", vec![], order, vec![Next::Create(0)]),
-            ("the second waits for the first", vec![(0, starting)], order, vec![Next::Wait]),
-            ("then it comes", vec![(0, up)], order, vec![Next::Create(1)]),
+            ("the first comes first", vec![], order, vec![OrdinalStep::Create(0)]),
+            ("the second waits for the first", vec![(0, starting)], order, vec![OrdinalStep::Wait]),
+            ("then it comes", vec![(0, up)], order, vec![OrdinalStep::Create(1)]),
             (
                 "parallel ones come together",
                 vec![],
-                Order { parallel: true, ..order },
-                vec![Next::Create(0), Next::Create(1)],
+                OrdinalRange { parallel: true, ..order },
+                vec![OrdinalStep::Create(0), OrdinalStep::Create(1)],
             ),
             (
                 "the last goes first",
                 vec![(0, up), (1, up), (2, up)],
-                Order { replicas: 1, ..order },
-                vec![Next::Delete(2)],
+                OrdinalRange { replicas: 1, ..order },
+                vec![OrdinalStep::Delete(2)],
             ),
             (
                 "an outdated one is replaced from the end",
                 vec![(0, outdated), (1, outdated)],
                 order,
-                vec![Next::Delete(1)],
+                vec![OrdinalStep::Delete(1)],
             ),
-            ("one that ended is replaced", vec![(0, Member { ended: true, ..starting })], order, vec![Next::Delete(0)]),
-            ("ordinals start where the set says", vec![], Order { start: 5, ..order }, vec![Next::Create(5)]),
+            (
+                "one that ended is replaced",
+                vec![(0, OrdinalPod { ended: true, ..starting })],
+                order,
+                vec![OrdinalStep::Delete(0)],
+            ),
+            (
+                "ordinals start where the set says",
+                vec![],
+                OrdinalRange { start: 5, ..order },
+                vec![OrdinalStep::Create(5)],
+            ),
             (
                 "ordinals before the start go",
                 vec![(0, up), (5, up), (6, up)],
-                Order { start: 5, ..order },
-                vec![Next::Delete(0)],
+                OrdinalRange { start: 5, ..order },
+                vec![OrdinalStep::Delete(0)],
             ),
             ("all is well", vec![(0, up), (1, up)], order, vec![]),
         ] {

@@ -9,10 +9,9 @@ use std::{
 };
 
 use portolan_store::{
-    Committed, Damaged, Durable, DynStore, EventStream, Hold, RangePage, RangeRequest, Store, StoreError, StoredObject,
-    Transaction, WatchScope,
+    Committed, Durable, DynStore, RangePage, RangeRequest, StoreError, StoreLayer, StoredObject, Transaction,
 };
-use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
+use portolan_types::{BoxFuture, ObjectKey};
 
 /// Objects that were read and written.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +53,11 @@ pub(crate) struct CountingStore {
     pub(crate) counted: Counted,
 }
 
-impl Store for CountingStore {
+impl StoreLayer for CountingStore {
+    fn inner(&self) -> &DynStore {
+        &self.inner
+    }
+
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
         self.counted.write(txn.writes.len());
         self.inner.commit(txn)
@@ -71,53 +74,5 @@ impl Store for CountingStore {
             self.counted.read(page.objects.len());
             Ok(page)
         })
-    }
-
-    fn watch(
-        &self,
-        scope: WatchScope,
-        after: Option<ResourceVersion>,
-    ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
-        self.inner.watch(scope, after)
-    }
-
-    fn current(&self) -> ResourceVersion {
-        self.inner.current()
-    }
-
-    fn health(&self) -> Result<(), StoreError> {
-        self.inner.health()
-    }
-
-    fn oldest(&self) -> ResourceVersion {
-        self.inner.oldest()
-    }
-
-    fn back(&self, revisions: u64) -> ResourceVersion {
-        self.inner.back(revisions)
-    }
-
-    fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(upto)
-    }
-
-    fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
-        self.inner.delete_cluster(cluster)
-    }
-
-    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
-        self.inner.hold(at)
-    }
-
-    fn known_damage(&self) -> Vec<Damaged> {
-        self.inner.known_damage()
-    }
-
-    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
-        self.inner.gone_clusters()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to etcd: one member at a time, the next one when it fails, and what its refusals mean.
+//! Client of etcd: it uses one member at a time, switches to the next one after a failure, and classifies errors.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -18,7 +18,7 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::{
-    config::{EtcdConfig, Hidden, causes},
+    config::{EtcdConfig, SecretString, causes},
     proto::{
         AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, LeaseGrantRequest,
         LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse,
@@ -27,49 +27,49 @@ use super::{
     },
 };
 
-/// Most bytes of one answer; reads ask for less when one is larger.
+/// Most bytes of one answer. A read that exceeds it is repeated with a lower limit.
 const MAX_ANSWER: usize = 64 << 20;
-/// After this time another member is asked for a read.
-const TRY: Duration = Duration::from_secs(3);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Time after which a read is sent to another member.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause between two attempts.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why etcd did not do as asked.
+/// Failure of a request to etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
-    /// It was not done: no member could be reached.
+pub(crate) enum EtcdFault {
+    /// Not done: no member is reachable.
     #[error("no member can be reached: {0}")]
     Unreachable(String),
-    /// It may have been done: the answer did not come.
-    #[error("no answer came: {0}")]
+    /// Possibly done: no answer arrived.
+    #[error("no answer: {0}")]
     Unknown(String),
-    /// It was not done: too many requests wait.
-    #[error("too many requests wait")]
+    /// Not done: too many requests are queued.
+    #[error("too many requests are queued")]
     Busy,
-    /// It was not done: etcd's database has no room.
-    #[error("its database has no room")]
+    /// Not done: etcd's database is full.
+    #[error("its database is full")]
     Full,
-    /// It was not done: the request is larger than etcd takes.
+    /// Not done: the request exceeds etcd's limit.
     #[error("the request is too large: {0}")]
     TooLarge(String),
     /// The answer is larger than [`MAX_ANSWER`].
     #[error("the answer is too large")]
     LargeAnswer,
-    /// The revision asked for is compacted.
+    /// The requested revision is compacted.
     #[error("the revision is compacted")]
     Compacted,
-    /// The revision asked for has not happened.
-    #[error("the revision has not happened")]
+    /// The requested revision is in the future.
+    #[error("the revision is in the future")]
     Future,
-    /// It was not done: the token is no longer accepted.
+    /// Not done: the token has expired.
     #[error("the token is not accepted")]
     Token,
-    /// It was not done, for good: missing rights and the like.
+    /// Not done, permanently: missing permissions and the like.
     #[error("it refused: {0}")]
     Refused(String),
 }
 
-impl Fault {
+impl EtcdFault {
     fn of(status: &Status) -> Self {
         use std::error::Error as _;
         let message = status.message();
@@ -90,15 +90,15 @@ impl Fault {
             Code::InvalidArgument | Code::PermissionDenied | Code::FailedPrecondition | Code::Unimplemented => {
                 Self::Refused(message.into())
             }
-            // A status itself shows what is behind it as it stands in memory.
+            // `Status` shows its source only in its debug form.
             _ if never_sent => Self::Unreachable(status.source().map_or_else(|| message.into(), causes)),
             code => Self::Unknown(format!("{code:?}: {}", status.source().map_or_else(|| message.into(), causes))),
         }
     }
 }
 
-impl Fault {
-    /// The same, and which member it was.
+impl EtcdFault {
+    /// Adds the URL of the member.
     fn at(self, url: &str) -> Self {
         match self {
             Self::Unreachable(why) => Self::Unreachable(format!("{url}: {why}")),
@@ -108,8 +108,8 @@ impl Fault {
         }
     }
 
-    /// In words for who started the command: what happened, and where to look.
-    pub(super) fn told(&self) -> String {
+    /// Describes the fault for the operator, with a hint.
+    pub(super) fn with_hint(&self) -> String {
         format!("{self}; {}", self.hint())
     }
 
@@ -133,7 +133,7 @@ impl Fault {
 
 const CREDENTIALS: &str = "look at --etcd-user and --etcd-password-file";
 
-/// Where to look when there is no connection, by the words of who failed to make it.
+/// Returns a hint for a failed connection, derived from the error text.
 fn connection_hint(why: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
     let is_closed =
@@ -151,7 +151,7 @@ fn connection_hint(why: &str) -> &'static str {
     }
 }
 
-/// Whether a failure came while a connection was being made, so that nothing was sent.
+/// Returns true if a connection failed before anything was sent.
 fn is_connecting(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -163,29 +163,29 @@ fn is_connecting(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Whether a request may be sent twice.
+/// Condition under which a request may be repeated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Repeat {
-    /// It changes nothing, or the same again.
-    Freely,
-    /// Only when it was surely not done.
-    UnlessDone,
+enum RetryPolicy {
+    /// Always: the request is idempotent.
+    Always,
+    /// Only if it was certainly not done.
+    IfNotDone,
 }
 
-/// The way to etcd.
-pub(crate) struct Client {
+/// Client of etcd.
+pub(crate) struct EtcdClient {
     channels: Vec<Channel>,
     urls: Vec<String>,
     current: AtomicUsize,
-    user: Option<(String, Hidden)>,
+    user: Option<(String, SecretString)>,
     token: RwLock<Option<MetadataValue<Ascii>>>,
 }
 
-impl Client {
-    /// Connects with the first request.
+impl EtcdClient {
+    /// Creates a client. It connects with the first request.
     ///
     /// # Errors
-    /// As [`EtcdConfig::channels`].
+    /// Returns the errors of [`EtcdConfig::channels`].
     pub(crate) fn new(config: &EtcdConfig) -> Result<Self, String> {
         let channels = config.channels()?.into_iter().map(|endpoint| endpoint.connect_lazy()).collect();
         Ok(Self {
@@ -197,47 +197,52 @@ impl Client {
         })
     }
 
-    /// Waits up to `patience` for an answer.
-    pub(crate) async fn range(&self, request: RangeRequest, patience: Duration) -> Result<RangeResponse, Fault> {
-        self.ask(patience, Repeat::Freely, |channel, token| {
+    /// Reads a range, waiting up to `patience`.
+    pub(crate) async fn range(&self, request: RangeRequest, patience: Duration) -> Result<RangeResponse, EtcdFault> {
+        self.send_request(patience, RetryPolicy::Always, |channel, token| {
             let request = with_token(request.clone(), token);
             unary(channel, "/etcdserverpb.KV/Range", request)
         })
         .await
     }
 
-    /// A transaction that only reads.
-    pub(crate) async fn read(&self, request: TxnRequest, patience: Duration) -> Result<TxnResponse, Fault> {
-        self.transact(request, patience, Repeat::Freely).await
+    /// Runs a transaction that only reads.
+    pub(crate) async fn read(&self, request: TxnRequest, patience: Duration) -> Result<TxnResponse, EtcdFault> {
+        self.transact(request, patience, RetryPolicy::Always).await
     }
 
-    /// A transaction that writes: sent once, unless it was surely not done.
-    pub(crate) async fn write(&self, request: TxnRequest, patience: Duration) -> Result<TxnResponse, Fault> {
-        self.transact(request, patience, Repeat::UnlessDone).await
+    /// Runs a transaction that writes: sent once, unless it was certainly not done.
+    pub(crate) async fn write(&self, request: TxnRequest, patience: Duration) -> Result<TxnResponse, EtcdFault> {
+        self.transact(request, patience, RetryPolicy::IfNotDone).await
     }
 
-    async fn transact(&self, request: TxnRequest, patience: Duration, repeat: Repeat) -> Result<TxnResponse, Fault> {
-        self.ask(patience, repeat, |channel, token| {
+    async fn transact(
+        &self,
+        request: TxnRequest,
+        patience: Duration,
+        repeat: RetryPolicy,
+    ) -> Result<TxnResponse, EtcdFault> {
+        self.send_request(patience, repeat, |channel, token| {
             let request = with_token(request.clone(), token);
             unary(channel, "/etcdserverpb.KV/Txn", request)
         })
         .await
     }
 
-    pub(crate) async fn compact(&self, revision: i64, patience: Duration) -> Result<(), Fault> {
+    pub(crate) async fn compact(&self, revision: i64, patience: Duration) -> Result<(), EtcdFault> {
         let request = CompactionRequest { revision, physical: false };
-        let done = self.ask(patience, Repeat::Freely, |channel, token| {
+        let done = self.send_request(patience, RetryPolicy::Always, |channel, token| {
             unary::<_, CompactionResponse>(channel, "/etcdserverpb.KV/Compact", with_token(request, token))
         });
         done.await.map(drop)
     }
 
-    /// Opens a stream of watches.
+    /// Opens a watch stream.
     pub(crate) async fn watch(
         &self,
         requests: impl Stream<Item = WatchRequest> + Send + 'static,
         patience: Duration,
-    ) -> Result<(Streaming<WatchResponse>, Member), Fault> {
+    ) -> Result<(Streaming<WatchResponse>, MemberIndex), EtcdFault> {
         self.open("/etcdserverpb.Watch/Watch", requests, patience).await
     }
 
@@ -246,7 +251,7 @@ impl Client {
         &self,
         requests: impl Stream<Item = LeaseKeepAliveRequest> + Send + 'static,
         patience: Duration,
-    ) -> Result<(Streaming<LeaseKeepAliveResponse>, Member), Fault> {
+    ) -> Result<(Streaming<LeaseKeepAliveResponse>, MemberIndex), EtcdFault> {
         self.open("/etcdserverpb.Lease/LeaseKeepAlive", requests, patience).await
     }
 
@@ -255,7 +260,7 @@ impl Client {
         path: &'static str,
         requests: impl Stream<Item = Q> + Send + 'static,
         patience: Duration,
-    ) -> Result<(Streaming<A>, Member), Fault>
+    ) -> Result<(Streaming<A>, MemberIndex), EtcdFault>
     where
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
@@ -273,70 +278,70 @@ impl Client {
         }
     }
 
-    /// A new lease of so many seconds.
-    pub(crate) async fn grant(&self, ttl: i64, patience: Duration) -> Result<i64, Fault> {
+    /// Grants a lease of `ttl` seconds.
+    pub(crate) async fn grant(&self, ttl: i64, patience: Duration) -> Result<i64, EtcdFault> {
         let request = LeaseGrantRequest { ttl, id: 0 };
-        // One that was granted without the answer having come ends by itself.
-        let granted = self.ask(patience, Repeat::Freely, |channel, token| {
+        // A lease that was granted without an answer expires by itself.
+        let granted = self.send_request(patience, RetryPolicy::Always, |channel, token| {
             unary::<_, LeaseGrantResponse>(channel, "/etcdserverpb.Lease/LeaseGrant", with_token(request, token))
         });
         granted.await.map(|granted| granted.id)
     }
 
-    /// What a member says of itself.
-    pub(crate) async fn status(&self, patience: Duration) -> Result<StatusResponse, Fault> {
-        self.ask(patience, Repeat::Freely, |channel, token| {
+    /// Reads the status of a member.
+    pub(crate) async fn status(&self, patience: Duration) -> Result<StatusResponse, EtcdFault> {
+        self.send_request(patience, RetryPolicy::Always, |channel, token| {
             unary(channel, "/etcdserverpb.Maintenance/Status", with_token(StatusRequest {}, token))
         })
         .await
     }
 
-    /// Ends a lease.
-    pub(crate) async fn revoke(&self, id: i64, patience: Duration) -> Result<(), Fault> {
+    /// Revokes a lease.
+    pub(crate) async fn revoke(&self, id: i64, patience: Duration) -> Result<(), EtcdFault> {
         let request = LeaseRevokeRequest { id };
-        let revoked = self.ask(patience, Repeat::Freely, |channel, token| {
+        let revoked = self.send_request(patience, RetryPolicy::Always, |channel, token| {
             unary::<_, LeaseRevokeResponse>(channel, "/etcdserverpb.Lease/LeaseRevoke", with_token(request, token))
         });
         revoked.await.map(drop)
     }
 
-    /// Notes that a stream failed, and tells what that means.
-    pub(crate) fn failed(&self, member: Member, status: &Status) -> Fault {
-        let fault = Fault::of(status);
+    /// Handles the failure of a stream, and classifies it.
+    pub(crate) fn failed(&self, member: MemberIndex, status: &Status) -> EtcdFault {
+        let fault = EtcdFault::of(status);
         self.note(member, &fault);
         fault.at(&self.urls[member.0])
     }
 
-    /// Asks another member from now on.
-    pub(crate) fn leave(&self, member: Member) {
+    /// Switches to the next member.
+    pub(crate) fn switch_member(&self, member: MemberIndex) {
         let next = (member.0 + 1) % self.channels.len();
-        // An error means that somebody else has left it already.
+        // An error means that another task has switched already.
         let _ = self.current.compare_exchange(member.0, next, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    fn note(&self, member: Member, fault: &Fault) {
+    fn note(&self, member: MemberIndex, fault: &EtcdFault) {
         match fault {
-            Fault::Unreachable(_) | Fault::Unknown(_) => self.leave(member),
-            Fault::Token => *self.token.write() = None,
-            Fault::Busy
-            | Fault::Full
-            | Fault::TooLarge(_)
-            | Fault::LargeAnswer
-            | Fault::Compacted
-            | Fault::Future
-            | Fault::Refused(_) => {}
+            EtcdFault::Unreachable(_) | EtcdFault::Unknown(_) => self.switch_member(member),
+            EtcdFault::Token => *self.token.write() = None,
+            EtcdFault::Busy
+            | EtcdFault::Full
+            | EtcdFault::TooLarge(_)
+            | EtcdFault::LargeAnswer
+            | EtcdFault::Compacted
+            | EtcdFault::Future
+            | EtcdFault::Refused(_) => {}
         }
     }
 
-    async fn choose(&self) -> Result<(Member, Channel, Option<MetadataValue<Ascii>>), Fault> {
-        let member = Member(self.current.load(Ordering::Acquire) % self.channels.len());
+    async fn choose(&self) -> Result<(MemberIndex, Channel, Option<MetadataValue<Ascii>>), EtcdFault> {
+        let member = MemberIndex(self.current.load(Ordering::Acquire) % self.channels.len());
         let channel = self.channels[member.0].clone();
         let token = self.token(member, &channel).await?;
         Ok((member, channel, token))
     }
 
-    /// The token of who asks, fetched when there is none.
-    async fn token(&self, member: Member, channel: &Channel) -> Result<Option<MetadataValue<Ascii>>, Fault> {
+    /// Returns the user's token, fetched if there is none.
+    async fn token(&self, member: MemberIndex, channel: &Channel) -> Result<Option<MetadataValue<Ascii>>, EtcdFault> {
         let Some((name, password)) = &self.user else { return Ok(None) };
         let known = self.token.read().clone();
         if known.is_some() {
@@ -345,13 +350,13 @@ impl Client {
         let request = AuthenticateRequest { name: name.clone(), password: password.0.clone() };
         let asked =
             unary::<_, AuthenticateResponse>(channel.clone(), "/etcdserverpb.Auth/Authenticate", Request::new(request));
-        let answered = tokio::time::timeout(TRY, asked).await;
+        let answered = tokio::time::timeout(ATTEMPT_TIMEOUT, asked).await;
         let answer = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no token in time")));
-        let answer = answer.map_err(|status| match Fault::of(&status) {
-            // What was not let in has done nothing.
-            Fault::Unknown(why) => {
-                self.leave(member);
-                Fault::Unreachable(why).at(&self.urls[member.0])
+        let answer = answer.map_err(|status| match EtcdFault::of(&status) {
+            // An unauthenticated request has changed nothing.
+            EtcdFault::Unknown(why) => {
+                self.switch_member(member);
+                EtcdFault::Unreachable(why).at(&self.urls[member.0])
             }
             other => {
                 self.note(member, &other);
@@ -359,24 +364,24 @@ impl Client {
             }
         })?;
         let token = MetadataValue::try_from(answer.into_inner().token);
-        let token = token.map_err(|_| Fault::Refused("etcd gave a token that is no header".into()))?;
+        let token = token.map_err(|_| EtcdFault::Refused("etcd gave a token that is no header".into()))?;
         *self.token.write() = Some(token.clone());
         Ok(Some(token))
     }
 
-    async fn ask<T, F: Future<Output = Result<Response<T>, Status>>>(
+    async fn send_request<T, F: Future<Output = Result<Response<T>, Status>>>(
         &self,
         patience: Duration,
-        repeat: Repeat,
+        repeat: RetryPolicy,
         send: impl Fn(Channel, Option<MetadataValue<Ascii>>) -> F,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, EtcdFault> {
         let deadline = Instant::now() + patience;
         loop {
             let fault = match self.choose().await {
                 Err(fault) => fault,
                 Ok((member, channel, token)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    let wait = if repeat == Repeat::Freely { left.min(TRY) } else { left };
+                    let wait = if repeat == RetryPolicy::Always { left.min(ATTEMPT_TIMEOUT) } else { left };
                     let answered = tokio::time::timeout(wait, send(channel, token)).await;
                     let answer = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
                     match answer {
@@ -386,29 +391,29 @@ impl Client {
                 }
             };
             let again = match &fault {
-                Fault::Unreachable(_) | Fault::Token => true,
-                Fault::Unknown(_) => repeat == Repeat::Freely,
-                Fault::Busy
-                | Fault::Full
-                | Fault::TooLarge(_)
-                | Fault::LargeAnswer
-                | Fault::Compacted
-                | Fault::Future
-                | Fault::Refused(_) => false,
+                EtcdFault::Unreachable(_) | EtcdFault::Token => true,
+                EtcdFault::Unknown(_) => repeat == RetryPolicy::Always,
+                EtcdFault::Busy
+                | EtcdFault::Full
+                | EtcdFault::TooLarge(_)
+                | EtcdFault::LargeAnswer
+                | EtcdFault::Compacted
+                | EtcdFault::Future
+                | EtcdFault::Refused(_) => false,
             };
-            if !again || Instant::now() + PAUSE >= deadline {
+            if !again || Instant::now() + RETRY_PAUSE >= deadline {
                 return Err(fault);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 }
 
-/// A member of etcd, by its place among the endpoints.
+/// Member of etcd, by its index among the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member(usize);
+pub(crate) struct MemberIndex(usize);
 
-/// A call with one answer.
+/// Makes a unary call.
 async fn unary<Q, A>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<Response<A>, Status>
 where
     Q: prost::Message + 'static,
@@ -420,7 +425,7 @@ where
 
 async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
     let mut grpc = Grpc::new(channel);
-    // What is not ready has sent nothing.
+    // A channel that is not ready has sent nothing.
     grpc.ready().await.map_err(|error| Status::from_error(Box::new(tonic::ConnectError(Box::new(error)))))?;
     Ok(grpc)
 }
@@ -433,7 +438,7 @@ fn with_token<T>(message: T, token: Option<MetadataValue<Ascii>>) -> Request<T> 
     request
 }
 
-/// A stream ends when its member has lost the others, instead of falling silent.
+/// Adds the header that makes a stream end, not stall, when its member loses its leader.
 fn with_leader<T>(message: T, token: Option<MetadataValue<Ascii>>) -> Request<T> {
     let mut request = with_token(message, token);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -447,63 +452,68 @@ mod tests {
     #[test]
     fn a_refusal_tells_whether_it_may_have_been_done() {
         for (case, code, message, expected) in [
-            ("compacted", Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", Fault::Compacted),
-            ("future", Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", Fault::Future),
-            ("no room", Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::Full),
-            ("busy", Code::ResourceExhausted, "etcdserver: too many requests", Fault::Busy),
-            ("token", Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Token),
+            (
+                "compacted",
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision has been compacted",
+                EtcdFault::Compacted,
+            ),
+            ("future", Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", EtcdFault::Future),
+            ("no room", Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", EtcdFault::Full),
+            ("busy", Code::ResourceExhausted, "etcdserver: too many requests", EtcdFault::Busy),
+            ("token", Code::Unauthenticated, "etcdserver: invalid auth token", EtcdFault::Token),
             (
                 "a time-out inside etcd",
                 Code::Unavailable,
                 "etcdserver: request timed out",
-                Fault::Unknown("Unavailable: etcdserver: request timed out".into()),
+                EtcdFault::Unknown("Unavailable: etcdserver: request timed out".into()),
             ),
             (
                 "a new leader",
                 Code::Unavailable,
                 "etcdserver: leader changed",
-                Fault::Unknown("Unavailable: etcdserver: leader changed".into()),
+                EtcdFault::Unknown("Unavailable: etcdserver: leader changed".into()),
             ),
             (
                 "too large",
                 Code::InvalidArgument,
                 "etcdserver: request is too large",
-                Fault::TooLarge("etcdserver: request is too large".into()),
+                EtcdFault::TooLarge("etcdserver: request is too large".into()),
             ),
             (
                 "rights",
                 Code::PermissionDenied,
                 "etcdserver: permission denied",
-                Fault::Refused("etcdserver: permission denied".into()),
+                EtcdFault::Refused("etcdserver: permission denied".into()),
             ),
         ] {
-            assert_eq!(Fault::of(&Status::new(code, message)), expected, "{case}");
+            assert_eq!(EtcdFault::of(&Status::new(code, message)), expected, "{case}");
         }
     }
 
     #[test]
     fn who_started_it_is_told_where_to_look() {
         let url = "https://10.0.0.1:2379";
-        let unreachable = |why: &str| Fault::Unreachable(why.into()).at(url);
-        let refused = |why: &str| Fault::Refused(why.into()).at(url);
+        let unreachable = |why: &str| EtcdFault::Unreachable(why.into()).at(url);
+        let refused = |why: &str| EtcdFault::Refused(why.into()).at(url);
         for (fault, words) in [
             (unreachable("tcp connect error: Connection refused"), "look at --etcd-endpoints, and whether"),
             (unreachable("invalid peer certificate: UnknownIssuer"), "look at --etcd-cafile"),
             (unreachable("received fatal alert: CertificateRequired"), "look at --etcd-certfile and --etcd-keyfile"),
             (
-                Fault::Unknown("Cancelled: connection closed".into()).at(url),
+                EtcdFault::Unknown("Cancelled: connection closed".into()).at(url),
                 "look at --etcd-certfile and --etcd-keyfile",
             ),
-            (Fault::Unknown("broken pipe".into()).at("http://10.0.0.1:2379"), "should begin with https://"),
+            (EtcdFault::Unknown("broken pipe".into()).at("http://10.0.0.1:2379"), "should begin with https://"),
             (unreachable("received corrupt message of type InvalidContentType"), "should begin with http://"),
             (refused("etcdserver: authentication failed, invalid user ID or password"), CREDENTIALS),
             (refused("etcdserver: user name is empty"), CREDENTIALS),
             (refused("etcdserver: permission denied"), "the rights of --etcd-user"),
         ] {
-            let told = fault.told();
+            let told = fault.with_hint();
             assert!(told.contains(words) && told.contains("://10.0.0.1:2379: "), "{told}");
         }
-        assert!(Fault::Full.told().contains("alarm disarm"));
+        assert!(EtcdFault::Full.with_hint().contains("alarm disarm"));
     }
 
     #[tokio::test]
@@ -513,11 +523,11 @@ mod tests {
         drop(taken);
         let next = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let somebody = format!("http://{}", next.local_addr().unwrap());
-        let client = Client::new(&EtcdConfig::new(vec![nobody, somebody])).unwrap();
+        let client = EtcdClient::new(&EtcdConfig::new(vec![nobody, somebody])).unwrap();
         let (member, channel, _) = client.choose().await.unwrap();
         let sent = unary::<_, TxnResponse>(channel, "/etcdserverpb.KV/Txn", Request::new(TxnRequest::default())).await;
         let fault = client.failed(member, &sent.unwrap_err());
-        let Fault::Unreachable(why) = fault else { panic!("{fault:?}") };
+        let EtcdFault::Unreachable(why) = fault else { panic!("{fault:?}") };
         let expected = format!("{}: transport error: tcp connect error: Connection refused", client.urls[0]);
         assert!(why.starts_with(&expected), "{why}");
         client.current.store(0, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Deleting logical clusters: a tombstone that every write looks for, and then the objects in slices.
+//! Deletion of logical clusters: a tombstone that every write checks, then the objects in slices.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,32 +6,33 @@ use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey};
 
 use super::{
-    Inner, READ_PATIENCE,
+    EtcdCore, READ_TIMEOUT,
     commit::{at, delete as delete_key, delete_all, encode_places, is_absent, is_at, is_there, nested, put},
     proto::{KeyValue, RangeRequest, TxnRequest},
 };
 use crate::{
-    Committed, RangePage, RangeRequest as Range, RangeScope, StoreError, StoredObject, blocking::Party, read::damaged,
-    value::Damage,
+    api::{Committed, RangePage, RangeRequest as Range, RangeScope, StoreError, StoredObject, damage::Damage},
+    read::state::damaged,
+    reader_pool::ReadTenant,
 };
 
-/// Objects that go in one transaction, and bytes that are read for it.
+/// Limits of a slice: objects per transaction, and bytes that are read for it.
 const SLICE: (usize, usize) = (100, 4 << 20);
-/// How often the first slice is tried before the tombstone is set alone: after it nobody writes in between.
-const TRIES: usize = 4;
-/// How often servers look for deletions that another one has left half done.
-const LOOK: Duration = Duration::from_secs(10);
+/// Attempts at the first slice before the tombstone is written alone, which stops all conflicting writes.
+const MAX_ATTEMPTS: usize = 4;
+/// Interval at which servers look for unfinished deletions of other servers.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Sets the tombstone, with the first slice of the objects, and goes on with the others in the background.
-pub(super) async fn delete(inner: &Arc<Inner>, cluster: LogicalClusterId) -> Result<Committed, StoreError> {
+/// Writes the tombstone with the first slice of deletions, and deletes the rest in the background.
+pub(super) async fn delete(inner: &Arc<EtcdCore>, cluster: LogicalClusterId) -> Result<Committed, StoreError> {
     let mut attempt = 0;
     loop {
         if let Some(done) = inner.tombstone(cluster).await? {
             return Ok(done);
         }
-        // What is damaged waits for the sweep, when nobody writes any more.
+        // Damaged objects are left to the sweep, when nothing writes to the logical cluster.
         let slice = match attempt {
-            ..TRIES => inner.slice(cluster, Party::Cluster(cluster)).await?.objects,
+            ..MAX_ATTEMPTS => inner.slice(cluster, ReadTenant::Cluster(cluster)).await?.objects,
             _ => Vec::new(),
         };
         let tombstone = inner.layout.tombstone(cluster);
@@ -54,23 +55,23 @@ pub(super) async fn delete(inner: &Arc<Inner>, cluster: LogicalClusterId) -> Res
     }
 }
 
-impl Inner {
-    /// What the deletion of a logical cluster answered.
+impl EtcdCore {
+    /// Returns the result of an earlier deletion of the logical cluster.
     async fn tombstone(&self, cluster: LogicalClusterId) -> Result<Option<Committed>, StoreError> {
         let request = RangeRequest { key: self.layout.tombstone(cluster).into(), ..RangeRequest::default() };
-        let found = self.client.range(request, READ_PATIENCE).await.map_err(|fault| self.read_fault(fault))?;
+        let found = self.client.range(request, READ_TIMEOUT).await.map_err(|fault| self.read_fault(fault))?;
         let Some(kv) = found.kvs.first() else { return Ok(None) };
         let count = kv.value.first().copied().ok_or_else(|| damaged(Damage::Key))?;
         Ok(Some(self.committed(kv.mod_revision, usize::from(count) + 1)?))
     }
 
-    async fn slice(&self, cluster: LogicalClusterId, party: Party) -> Result<RangePage, StoreError> {
-        let all = Range::all(RangeScope::Everything(cluster)).past_damage();
+    async fn slice(&self, cluster: LogicalClusterId, party: ReadTenant) -> Result<RangePage, StoreError> {
+        let all = Range::all(RangeScope::Everything(cluster)).skip_damaged();
         self.range_for(party, &Range { limit: Some(SLICE.0), bytes: Some(SLICE.1), ..all }).await
     }
 
-    /// Removes objects as they were seen, and nothing when one of them has changed; damaged ones whatever they are. `others` is
-    /// how many writes come first.
+    /// Builds the removal of objects at the revisions that were read, which fails if one has changed, and of damaged
+    /// objects in any state. `others` is the number of writes before them.
     fn removal(&self, objects: &[StoredObject], damaged: &[ObjectKey], others: usize) -> TxnRequest {
         let layout = &self.layout;
         let unchanged = |object: &StoredObject| {
@@ -89,26 +90,26 @@ impl Inner {
         TxnRequest { compare, success, failure: Vec::new() }
     }
 
-    /// Removes what is left of a logical cluster that is gone. Several servers may do so at once.
+    /// Removes the rest of a deleted logical cluster. Several servers may do so at once.
     async fn sweep(&self, cluster: LogicalClusterId) -> Result<(), StoreError> {
         loop {
-            let RangePage { objects, damaged, .. } = self.slice(cluster, Party::Sweeps).await?;
-            // What names no object is not the logical cluster's.
+            let RangePage { objects, damaged, .. } = self.slice(cluster, ReadTenant::Sweeps).await?;
+            // Malformed keys do not belong to the logical cluster.
             let damaged = damaged.into_iter().filter(|found| found.why != Damage::Key);
             let damaged: Vec<ObjectKey> = damaged.map(|found| found.key).collect();
             let mut request = self.removal(&objects, &damaged, 0);
             request.success.extend(self.index_keys_of(cluster, &damaged).await?.into_iter().map(delete_key));
             let is_empty = objects.is_empty() && damaged.is_empty();
             if is_empty {
-                // What is left there names what is missing. The placement index is not ordered by logical cluster: what is left in that
-                // goes when somebody comes across it.
+                // The remaining owner entries name missing objects. The placement index is not ordered by logical
+                // cluster: its leftovers are removed by reads that find them.
                 request.success.push(delete_all(self.layout.owned_in(cluster)));
                 request.success.push(delete_key(self.layout.sweep(cluster)));
             }
             let request = TxnRequest { success: nested(request.compare.len(), request.success), ..request };
             let written = self.client.write(request, self.patience).await.map_err(|fault| self.write_fault(fault))?;
             if !written.succeeded {
-                // Something was written in between; in another store it would never succeed.
+                // A conflicting write is retried; in another store no retry would succeed.
                 self.check_same_store(self.at(self.layout.meta(), 0).await?.as_ref())?;
             } else if is_empty {
                 return Ok(());
@@ -117,15 +118,15 @@ impl Inner {
     }
 }
 
-async fn sweep(inner: &Inner, cluster: LogicalClusterId) {
+async fn sweep(inner: &EtcdCore, cluster: LogicalClusterId) {
     if let Some(Err(error)) = inner.stopped.run_until_cancelled(inner.sweep(cluster)).await {
-        // It is looked for again.
-        tracing::warn!(cluster = %cluster, %error, "the objects of a deleted logical cluster could not all be removed");
+        // The periodic look repeats it.
+        tracing::warn!(cluster = %cluster, %error, "some objects of a deleted logical cluster could not be removed yet");
     }
 }
 
-/// Goes on with deletions that were begun, here or elsewhere, for ever.
-pub(super) async fn sweep_all(inner: Arc<Inner>) {
+/// Continues unfinished deletions of all servers until the store is closed.
+pub(super) async fn sweep_all(inner: Arc<EtcdCore>) {
     let look = async {
         loop {
             let left = inner.keys(inner.layout.under(b'w', &[])).await.unwrap_or_default();
@@ -133,7 +134,7 @@ pub(super) async fn sweep_all(inner: Arc<Inner>) {
             for cluster in left.iter().filter_map(cluster) {
                 sweep(&inner, cluster).await;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
         }
     };
     inner.stopped.run_until_cancelled(look).await;

@@ -1,4 +1,5 @@
-//! One transaction of ours is one of etcd's: conditioned on what was seen, and tried again when somebody was faster.
+//! Commit: each transaction is one etcd transaction, conditioned on the revisions that were read, and retried after a
+//! conflict.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +7,9 @@ use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey};
 
 use super::{
-    Inner,
-    accounts::Change,
-    layout::{Numbering, range_of},
+    EtcdCore,
+    accounts::CountDelta,
+    layout::{RevisionMapping, range_of},
     proto::{
         Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
         compare::{CompareResult, CompareTarget, TargetUnion},
@@ -17,39 +18,42 @@ use super::{
     },
 };
 use crate::{
-    Account, Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject,
-    accounts::is_bounded,
-    kv::failed,
-    plan::{Met, PreparedTransaction, PreparedWrite, check},
-    read::{backend, revision},
-    value::{Damage, Prepared},
+    api::{AccountLimit, Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject, damage::Damage},
+    engine::failed,
+    layout::record::EncodedObject,
+    read::state::{backend, revision},
+    write::{
+        accounts::is_bounded,
+        precondition::{PreconditionFacts, check},
+        transaction::{PreparedTransaction, PreparedWrite},
+    },
 };
 
-/// How often a transaction is tried that others come before.
-const TRIES: usize = 64;
-/// Operations of one transaction of etcd's, unless it is told otherwise. A nested one has what the outer one leaves of them:
-/// that many less its conditions or its operations, whichever are more.
+/// Attempts at a transaction that others conflict with.
+const MAX_ATTEMPTS: usize = 64;
+/// Operations of one etcd transaction by default. A nested one has what the outer one leaves: this limit minus the
+/// conditions or operations of the outer one, whichever are more.
 const OPERATIONS: usize = 128;
-/// Nested transactions that an outer one has at no cost.
+/// Nested transactions that an outer one may have without reducing that limit.
 const NESTED: usize = 20;
-/// Conditions of one transaction, which cannot be nested: those of ours, that this is the store that was opened, and that an
-/// index still names what is deleted of it.
+/// Conditions of one transaction, which cannot be nested: those of the store's transaction, that the store is the one
+/// that was opened, and that an index still names a missing object.
 const CONDITIONS: usize = MAX_TRANSACTION_CONDITIONS + 2;
-// The rest is left for nested operations.
+// The rest is for nested operations.
 const _: () = assert!(CONDITIONS < OPERATIONS);
 
-/// A condition: there is no such key.
+/// Builds the condition that a key does not exist.
 pub(super) fn is_absent(key: Vec<u8>) -> Compare {
     let target_union = Some(TargetUnion::CreateRevision(0));
     Compare { result: CompareResult::Equal.into(), target: CompareTarget::Create.into(), key: key.into(), target_union }
 }
 
-/// A condition: there is such a key.
+/// Builds the condition that a key exists.
 pub(super) fn is_there(key: Vec<u8>) -> Compare {
     Compare { result: CompareResult::Greater.into(), ..is_absent(key) }
 }
 
-/// A condition: the key was last written at a revision of etcd's; 0 is never.
+/// Builds the condition that a key was last written at an etcd revision; 0 means never.
 pub(super) fn is_at(key: Vec<u8>, at: i64) -> Compare {
     let target_union = Some(TargetUnion::ModRevision(at));
     Compare { result: CompareResult::Equal.into(), target: CompareTarget::Mod.into(), key: key.into(), target_union }
@@ -64,7 +68,7 @@ pub(super) fn delete(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::RequestDeleteRange(request)) }
 }
 
-/// Deletes all keys that begin with `prefix`.
+/// Builds the deletion of all keys with a prefix.
 pub(super) fn delete_all(prefix: Vec<u8>) -> RequestOp {
     let (key, range_end) = range_of(prefix);
     RequestOp {
@@ -72,11 +76,11 @@ pub(super) fn delete_all(prefix: Vec<u8>) -> RequestOp {
     }
 }
 
-pub(super) fn look(key: Vec<u8>) -> RequestOp {
+pub(super) fn read_key(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::RequestRange(RangeRequest { key: key.into(), ..RangeRequest::default() })) }
 }
 
-/// Operations that etcd takes at once in a transaction of so many conditions.
+/// Nests operations so that etcd accepts them in a transaction with `conditions` conditions.
 pub(super) fn nested(conditions: usize, operations: Vec<RequestOp>) -> Vec<RequestOp> {
     if operations.len() <= OPERATIONS {
         return operations;
@@ -92,17 +96,17 @@ pub(super) fn nested(conditions: usize, operations: Vec<RequestOp>) -> Vec<Reque
     chunks
 }
 
-/// What each look of a transaction found, in their order.
-pub(super) fn looked(response: TxnResponse) -> Vec<Option<KeyValue>> {
+/// Returns the result of each read of a transaction, in order.
+pub(super) fn read_results(response: TxnResponse) -> Vec<Option<KeyValue>> {
     let found = |response: super::proto::ResponseOp| match response.response {
         Some(Response::ResponseRange(range)) => vec![range.kvs.into_iter().next()],
-        Some(Response::ResponseTxn(nested)) => looked(nested),
+        Some(Response::ResponseTxn(nested)) => read_results(nested),
         Some(Response::ResponsePut(_) | Response::ResponseDeleteRange(_)) | None => Vec::new(),
     };
     response.responses.into_iter().flat_map(found).collect()
 }
 
-/// The places of deletions among other writes of their transaction: how many writes follow, and the key.
+/// Encodes the positions of deletions in their transaction: the number of writes that follow, and the key.
 pub(super) fn encode_places<'a>(deletions: impl Iterator<Item = (u64, &'a [u8])>) -> Bytes {
     let mut out = Vec::new();
     for (remaining, key) in deletions {
@@ -113,7 +117,7 @@ pub(super) fn encode_places<'a>(deletions: impl Iterator<Item = (u64, &'a [u8])>
     out.into()
 }
 
-/// Reads what [`encode_places`] wrote; `None` for bytes that are something else.
+/// Decodes the output of [`encode_places`]; `None` for other bytes.
 pub(super) fn decode_places(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
     let mut places = Vec::new();
     while let Some((remaining, rest)) = bytes.split_first() {
@@ -125,14 +129,22 @@ pub(super) fn decode_places(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
     Some(places)
 }
 
+/// Checks a transaction, and writes nothing.
+pub(super) async fn dry_run(inner: &EtcdCore, txn: PreparedTransaction) -> Result<(), StoreError> {
+    let attempt = TransactionAttempt::new(inner, txn);
+    let seen = attempt.observe().await?;
+    let found = attempt.check(&seen, &attempt.missing(&seen).await?)?;
+    inner.accounts.charge(attempt.limits(&found), attempt.changes(&seen)).map(drop)
+}
+
 /// Commits a transaction.
-pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Committed, StoreError> {
-    let attempt = Attempt::new(inner, txn);
-    let mut seen = match attempt.guess() {
+pub(super) async fn commit(inner: &EtcdCore, txn: PreparedTransaction) -> Result<Committed, StoreError> {
+    let attempt = TransactionAttempt::new(inner, txn);
+    let mut seen = match attempt.assumed_keys() {
         Some(guess) => guess,
-        None => attempt.look().await?,
+        None => attempt.observe().await?,
     };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let missing = attempt.missing(&seen).await?;
         let found = attempt.check(&seen, &missing)?;
         if attempt.writes.is_empty() {
@@ -141,7 +153,7 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
             return Ok(Committed { first: now, last: now });
         }
         let lost = attempt.lost_indexes(&found, missing).await?;
-        // Counts until the events of it are there.
+        // The charge counts until its events have arrived.
         let _pending = inner.accounts.charge(attempt.limits(&found), attempt.changes(&seen))?;
         let request = attempt.request(&seen, &found, lost);
         let count = attempt.writes.len();
@@ -151,39 +163,39 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
         let response = written.map_err(|fault| inner.write_fault(fault))?;
         let at = at(&response);
         if response.succeeded {
-            // Deletions go on without room.
+            // Deletions succeed also in a full database.
             if attempt.puts() {
-                inner.sound(|standing| matches!(standing, super::Standing::Full));
+                inner.mark_healthy(|standing| matches!(standing, super::EtcdHealth::Full));
             }
             attempt.writes.iter().for_each(|write| inner.damage.remove(&write.key));
-            // The events are readable before the answer.
+            // The events must be readable before the answer.
             inner.reach(at).await.map_err(|_| StoreError::Unknown)?;
             portolan_types::failpoint!("etcd/commit-seen");
             return inner.committed(at, count);
         }
-        seen = attempt.seen(response)?;
+        seen = attempt.observed_keys(response)?;
     }
     Err(StoreError::Overloaded)
 }
 
-/// The revision of etcd's at which a transaction was answered.
+/// Returns the etcd revision of a transaction.
 pub(super) fn at(response: &TxnResponse) -> i64 {
     response.header.as_ref().map_or(0, |header| header.revision)
 }
 
-impl Inner {
+impl EtcdCore {
     pub(super) fn committed(&self, at: i64, writes: usize) -> Result<Committed, StoreError> {
         let numbering = self.layout.numbering;
         let first = numbering.number(at, writes.saturating_sub(1) as u64);
         Ok(Committed { first: revision(first)?, last: revision(numbering.boundary(at))? })
     }
 
-    /// The condition that this is still the store that was opened, and not one that was restored in its place.
+    /// Builds the condition that this is the store that was opened, not one restored in its place.
     pub(super) fn is_same_store(&self) -> Compare {
         is_at(self.layout.meta(), self.founded)
     }
 
-    /// Takes no write any more when the store is another one.
+    /// Stops taking writes if the store is another one.
     pub(super) fn check_same_store(&self, meta: Option<&KeyValue>) -> Result<(), StoreError> {
         if meta.is_some_and(|meta| meta.mod_revision == self.founded) {
             return Ok(());
@@ -193,24 +205,24 @@ impl Inner {
     }
 }
 
-/// What the keys of a transaction were found to hold.
-struct Seen {
-    /// Nothing was found, but is expected like this.
-    is_guess: bool,
+/// State of a transaction's keys.
+struct ObservedKeys {
+    /// True if the state is assumed, not read.
+    is_assumed: bool,
     at: i64,
-    /// Of the writes, then of the checks.
+    /// Values of the writes' keys, then of the checks' keys.
     keys: Vec<Option<KeyValue>>,
     gone: Vec<LogicalClusterId>,
 }
 
-/// What a write meets.
-enum Before {
+/// Object that a write replaces.
+enum ObservedObject {
     Absent,
     Whole(StoredObject),
     Damaged(Damage),
 }
 
-impl Before {
+impl ObservedObject {
     fn whole(&self) -> Option<&StoredObject> {
         match self {
             Self::Whole(stored) => Some(stored),
@@ -218,33 +230,33 @@ impl Before {
         }
     }
 
-    fn found(&self) -> Option<Result<Met, Damage>> {
+    fn found(&self) -> Option<Result<PreconditionFacts, Damage>> {
         match self {
             Self::Absent => None,
             Self::Whole(stored) => {
                 let StoredObject { revision, created, .. } = *stored;
-                Some(Ok(Met { revision, created, is_deleting: stored.record.header.is_deleting }))
+                Some(Ok(PreconditionFacts { revision, created, is_deleting: stored.record.header.is_deleting }))
             }
             Self::Damaged(why) => Some(Err(*why)),
         }
     }
 }
 
-/// Objects of which nothing is there, and the keys of indexes that name them.
-type Missing = BTreeMap<ObjectKey, Vec<Vec<u8>>>;
+/// Missing objects that are named in indexes, and the index keys.
+type MissingObjects = BTreeMap<ObjectKey, Vec<Vec<u8>>>;
 
-struct Attempt<'a> {
-    inner: &'a Inner,
-    /// Those that must not grow beyond their limits.
-    accounts: Vec<Account>,
+struct TransactionAttempt<'a> {
+    inner: &'a EtcdCore,
+    /// Limits that the transaction must not exceed.
+    accounts: Vec<AccountLimit>,
     checks: Vec<(ObjectKey, Expect)>,
     writes: Vec<PreparedWrite>,
-    /// Those that are written to.
+    /// Logical clusters that are written to.
     clusters: Vec<LogicalClusterId>,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(inner: &'a Inner, txn: PreparedTransaction) -> Self {
+impl<'a> TransactionAttempt<'a> {
+    fn new(inner: &'a EtcdCore, txn: PreparedTransaction) -> Self {
         let PreparedTransaction { accounts, checks, writes, .. } = txn;
         let mut clusters: Vec<LogicalClusterId> = writes.iter().map(|write| write.key.cluster).collect();
         clusters.sort_unstable();
@@ -256,18 +268,19 @@ impl<'a> Attempt<'a> {
         self.writes.iter().map(|write| &write.key).chain(self.checks.iter().map(|(key, _)| key))
     }
 
-    /// The accounts that the writes are held to.
-    fn limits(&self, found: &[Before]) -> &[Account] {
-        let is_deleting = |before: &Before| before.whole().is_some_and(|stored| stored.record.header.is_deleting);
+    /// Returns the limits that apply to the writes.
+    fn limits(&self, found: &[ObservedObject]) -> &[AccountLimit] {
+        let is_deleting =
+            |before: &ObservedObject| before.whole().is_some_and(|stored| stored.record.header.is_deleting);
         let mut writes = self.writes.iter().zip(found);
         if writes.any(|(write, before)| is_bounded(write, is_deleting(before))) { &self.accounts } else { &[] }
     }
 
-    /// Computes how the writes change what logical clusters store.
-    fn changes(&self, seen: &Seen) -> impl Iterator<Item = (LogicalClusterId, Change)> {
+    /// Computes how the writes change the usage of logical clusters.
+    fn changes(&self, seen: &ObservedKeys) -> impl Iterator<Item = (LogicalClusterId, CountDelta)> {
         self.writes.iter().zip(&seen.keys).map(|(write, kv)| {
             let before = kv.as_ref().map(|kv| kv.value.len());
-            (write.key.cluster, Change::of(before, write.record.as_ref().map(Prepared::len)))
+            (write.key.cluster, CountDelta::of(before, write.record.as_ref().map(EncodedObject::len)))
         })
     }
 
@@ -275,16 +288,18 @@ impl<'a> Attempt<'a> {
         self.writes.iter().any(|write| write.record.is_some())
     }
 
-    /// What is guessed of keys that are to be created, and of those that are to be as they were read: the object of a check may be
-    /// large, as definitions are, and is not fetched for it. A wrong guess costs one more try, in which nothing is guessed.
-    fn guess(&self) -> Option<Seen> {
+    /// Assumes the state of keys that are to be created, and of checks at a revision that was read: a checked object
+    /// may be large, such as a definition, and is not fetched. A wrong assumption costs one more attempt, which assumes
+    /// nothing.
+    fn assumed_keys(&self) -> Option<ObservedKeys> {
         let creates = |write: &PreparedWrite| write.expect == Expect::Absent && write.record.is_some();
         if self.writes.is_empty() || !self.writes.iter().all(creates) {
             return None;
         }
         let numbering = self.inner.layout.numbering;
         let as_read = |(_, expect): &(ObjectKey, Expect)| match expect {
-            // A key is written once in a transaction, so that this tells its write. Those of before a restore are no more.
+            // A transaction writes a key once, so the etcd revision identifies the write. Revisions before a restore do
+            // not exist.
             Expect::At(revision) | Expect::Lives { written: revision, .. } => {
                 match numbering.transaction(revision.get()) {
                     mod_revision @ 1.. => Some(Some(KeyValue { mod_revision, ..KeyValue::default() })),
@@ -296,42 +311,42 @@ impl<'a> Attempt<'a> {
         };
         let of_checks: Vec<_> = self.checks.iter().map(as_read).collect::<Option<_>>()?;
         let keys = std::iter::repeat_n(None, self.writes.len()).chain(of_checks);
-        Some(Seen { is_guess: true, at: 0, keys: keys.collect(), gone: Vec::new() })
+        Some(ObservedKeys { is_assumed: true, at: 0, keys: keys.collect(), gone: Vec::new() })
     }
 
     fn conditions(&self) -> usize {
         self.writes.len() + self.checks.len() + self.clusters.len() + 1
     }
 
-    fn looks(&self) -> Vec<RequestOp> {
+    fn key_reads(&self) -> Vec<RequestOp> {
         let layout = &self.inner.layout;
         let keys = self.keys().map(|key| layout.object(key));
         let tombstones = self.clusters.iter().map(|cluster| layout.tombstone(*cluster));
-        nested(self.conditions(), keys.chain(tombstones).chain([layout.meta()]).map(look).collect())
+        nested(self.conditions(), keys.chain(tombstones).chain([layout.meta()]).map(read_key).collect())
     }
 
-    async fn look(&self) -> Result<Seen, StoreError> {
-        let request = TxnRequest { success: self.looks(), ..TxnRequest::default() };
+    async fn observe(&self) -> Result<ObservedKeys, StoreError> {
+        let request = TxnRequest { success: self.key_reads(), ..TxnRequest::default() };
         let response = self.inner.client.read(request, self.inner.patience).await;
-        self.seen(response.map_err(|fault| self.inner.read_fault(fault))?)
+        self.observed_keys(response.map_err(|fault| self.inner.read_fault(fault))?)
     }
 
-    fn seen(&self, response: TxnResponse) -> Result<Seen, StoreError> {
+    fn observed_keys(&self, response: TxnResponse) -> Result<ObservedKeys, StoreError> {
         let at = at(&response);
-        let mut found = looked(response);
+        let mut found = read_results(response);
         if found.len() != self.conditions() {
             return Err(backend(failed("etcd answered a transaction with less than it was asked for")));
         }
         self.inner.check_same_store(found.pop().flatten().as_ref())?;
         let tombstones = found.split_off(self.writes.len() + self.checks.len());
         let gone = self.clusters.iter().zip(tombstones).filter(|(_, found)| found.is_some()).map(|(id, _)| *id);
-        Ok(Seen { is_guess: false, at, gone: gone.collect(), keys: found })
+        Ok(ObservedKeys { is_assumed: false, at, gone: gone.collect(), keys: found })
     }
 
-    /// Whether all holds that is expected; what is there of the keys that are written.
-    fn check(&self, seen: &Seen, missing: &Missing) -> Result<Vec<Before>, StoreError> {
-        if seen.is_guess {
-            return Ok(self.writes.iter().map(|_| Before::Absent).collect());
+    /// Checks all preconditions, and returns the objects that the writes replace.
+    fn check(&self, seen: &ObservedKeys, missing: &MissingObjects) -> Result<Vec<ObservedObject>, StoreError> {
+        if seen.is_assumed {
+            return Ok(self.writes.iter().map(|_| ObservedObject::Absent).collect());
         }
         let (of_writes, of_checks) = seen.keys.split_at(self.writes.len());
         for ((key, expect), kv) in self.checks.iter().zip(of_checks) {
@@ -343,14 +358,14 @@ impl<'a> Attempt<'a> {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
             }
             let before = match self.before(kv.as_ref())? {
-                Before::Absent if missing.contains_key(&write.key) => Before::Damaged(Damage::Missing),
+                ObservedObject::Absent if missing.contains_key(&write.key) => ObservedObject::Damaged(Damage::Missing),
                 before => before,
             };
             check(&write.key, write.expect, before.found())?;
             match (&write.record, &before) {
-                (None, Before::Absent) => return Err(StoreError::NotFound { key: write.key.clone() }),
-                // One that is expected to be damaged can only be deleted.
-                (Some(_), Before::Damaged(why)) => {
+                (None, ObservedObject::Absent) => return Err(StoreError::NotFound { key: write.key.clone() }),
+                // A write that expects a damaged object can only delete it.
+                (Some(_), ObservedObject::Damaged(why)) => {
                     return Err(StoreError::Damaged { key: write.key.clone(), why: *why });
                 }
                 (None | Some(_), _) => found.push(before),
@@ -359,19 +374,19 @@ impl<'a> Attempt<'a> {
         Ok(found)
     }
 
-    fn before(&self, kv: Option<&KeyValue>) -> Result<Before, StoreError> {
+    fn before(&self, kv: Option<&KeyValue>) -> Result<ObservedObject, StoreError> {
         match kv.map(|kv| self.inner.layout.stored(kv)) {
-            None => Ok(Before::Absent),
-            Some(Ok(stored)) => Ok(Before::Whole(stored)),
-            Some(Err(StoreError::Damaged { why, .. })) => Ok(Before::Damaged(why)),
+            None => Ok(ObservedObject::Absent),
+            Some(Ok(stored)) => Ok(ObservedObject::Whole(stored)),
+            Some(Err(StoreError::Damaged { why, .. })) => Ok(ObservedObject::Damaged(why)),
             Some(Err(error)) => Err(error),
         }
     }
 
-    /// The objects that are to be deleted unread and of which nothing is there but what indexes say. To put something there first
-    /// would take room, and might stay. The entries that go tell of it: see [`Inner::lost_from_indexes`].
-    async fn missing(&self, seen: &Seen) -> Result<Missing, StoreError> {
-        let mut missing = Missing::new();
+    /// Finds objects to be deleted unread that are missing and only named in indexes. Writing a placeholder first would
+    /// take space, and might stay. The deleted index entries produce the event: see [`EtcdCore::index_only_deletions`].
+    async fn missing(&self, seen: &ObservedKeys) -> Result<MissingObjects, StoreError> {
+        let mut missing = MissingObjects::new();
         for (PreparedWrite { key, expect, .. }, kv) in self.writes.iter().zip(&seen.keys) {
             if *expect == Expect::Damaged && kv.is_none() {
                 let entries = self.inner.index_keys_of(key.cluster, std::slice::from_ref(key)).await?;
@@ -381,31 +396,36 @@ impl<'a> Attempt<'a> {
         Ok(missing)
     }
 
-    /// The keys of indexes that name damaged objects which are deleted; first those that name what is missing.
-    async fn lost_indexes(&self, found: &[Before], missing: Missing) -> Result<Vec<Vec<u8>>, StoreError> {
+    /// Returns the index keys that name damaged objects to be deleted; those of missing objects come first.
+    async fn lost_indexes(
+        &self,
+        found: &[ObservedObject],
+        missing: MissingObjects,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut indexes: Vec<_> = missing.into_values().flatten().collect();
-        let stored = |before: &Before| matches!(before, Before::Damaged(why) if *why != Damage::Missing);
+        let stored =
+            |before: &ObservedObject| matches!(before, ObservedObject::Damaged(why) if *why != Damage::Missing);
         for (write, _) in self.writes.iter().zip(found).filter(|(_, before)| stored(before)) {
             indexes.extend(self.inner.index_keys_of(write.key.cluster, std::slice::from_ref(&write.key)).await?);
         }
         Ok(indexes)
     }
 
-    fn request(&self, seen: &Seen, found: &[Before], lost: Vec<Vec<u8>>) -> TxnRequest {
+    fn request(&self, seen: &ObservedKeys, found: &[ObservedObject], lost: Vec<Vec<u8>>) -> TxnRequest {
         let layout = &self.inner.layout;
         let keys = self.keys().zip(&seen.keys);
         let unchanged = keys.map(|(key, kv)| is_at(layout.object(key), kv.as_ref().map_or(0, |kv| kv.mod_revision)));
         let there = self.clusters.iter().map(|cluster| is_absent(layout.tombstone(*cluster)));
-        // Nothing is deleted twice: an entry that is deleted gives the transaction a revision of its own.
-        let is_missing = |before: &Before| matches!(before, Before::Damaged(Damage::Missing));
+        // The condition prevents a second deletion: each deleted entry gives the transaction a revision of its own.
+        let is_missing = |before: &ObservedObject| matches!(before, ObservedObject::Damaged(Damage::Missing));
         let named = lost.first().filter(|_| found.iter().any(is_missing)).map(|entry| is_there(entry.clone()));
         let compare: Vec<_> = unchanged.chain(there).chain([self.inner.is_same_store()]).chain(named).collect();
         let success = nested(compare.len(), self.operations(found, lost));
-        TxnRequest { compare, success, failure: self.looks() }
+        TxnRequest { compare, success, failure: self.key_reads() }
     }
 
-    /// The writes in their order, then the indexes.
-    fn operations(&self, found: &[Before], lost: Vec<Vec<u8>>) -> Vec<RequestOp> {
+    /// Builds the writes in their order, then the index changes.
+    fn operations(&self, found: &[ObservedObject], lost: Vec<Vec<u8>>) -> Vec<RequestOp> {
         let layout = &self.inner.layout;
         let (mut operations, mut indexes, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
         for ((write, before), remaining) in self.writes.iter().zip(found).zip((0..self.writes.len() as u64).rev()) {
@@ -415,7 +435,7 @@ impl<'a> Attempt<'a> {
             let new = match &write.record {
                 Some(record) => {
                     let created = before.map(|old| old.created);
-                    operations.push(put(key, Numbering::sealed(&write.key, record.clone(), remaining, created)));
+                    operations.push(put(key, RevisionMapping::sealed(&write.key, record.clone(), remaining, created)));
                     layout.indexes(&write.key, record.header())
                 }
                 None => {
@@ -454,7 +474,7 @@ mod tests {
     #[test]
     fn many_operations_are_nested_in_their_order() {
         for (conditions, count, outer) in [(0, 0, 0), (102, 128, 128), (1, 129, 2), (102, 130, 5), (118, 1000, 100)] {
-            let operations: Vec<_> = (0..count).map(|n: u32| look(n.to_be_bytes().to_vec())).collect();
+            let operations: Vec<_> = (0..count).map(|n: u32| read_key(n.to_be_bytes().to_vec())).collect();
             let request = nested(conditions, operations.clone());
             assert_eq!(request.len(), outer);
             let flat = request.into_iter().flat_map(|operation| match operation.request {

@@ -1,44 +1,44 @@
-//! How etcd is reached.
+//! Connection settings for etcd.
 
 use std::{fmt, time::Duration};
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// A text that is not shown, such as a password.
+/// Secret text, such as a password, that is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Hidden(pub String);
+pub struct SecretString(pub String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<hidden>")
     }
 }
 
-/// Where etcd is, and who asks.
+/// Configuration of the connection to etcd.
 #[derive(Clone, Debug)]
 pub struct EtcdConfig {
-    /// URLs of its members, `http` or `https`; one at a time is used, the next one when it fails.
+    /// URLs of the members, `http` or `https`. One is used at a time; the next one after a failure.
     pub endpoints: Vec<String>,
-    /// Beginning of all keys, so that several stores and other users share one etcd.
+    /// Prefix of all keys, so that several stores and other users can share one etcd.
     pub prefix: String,
-    /// PEM of the authorities that members' certificates come from; without it `https` trusts none.
+    /// PEM of the CA certificates that are trusted for members. Without it `https` trusts none.
     pub ca: Option<String>,
     /// PEM of the client's certificate and of its key.
-    pub identity: Option<(String, Hidden)>,
-    /// Name and password, where etcd asks for them.
-    pub user: Option<(String, Hidden)>,
+    pub identity: Option<(String, SecretString)>,
+    /// User name and password, if etcd requires them.
+    pub user: Option<(String, SecretString)>,
 }
 
 impl EtcdConfig {
-    /// On these endpoints, under `/portolan/`.
+    /// Configures these endpoints with the prefix `/portolan/`.
     pub fn new(endpoints: Vec<String>) -> Self {
         Self { endpoints, prefix: "/portolan/".into(), ca: None, identity: None, user: None }
     }
 
-    /// What each endpoint is reached by.
+    /// Returns the endpoints to connect to.
     ///
     /// # Errors
-    /// In words, when one is no URL or a certificate is none.
+    /// Describes an invalid URL or certificate.
     pub(super) fn channels(&self) -> Result<Vec<Endpoint>, String> {
         if self.endpoints.is_empty() {
             return Err("no endpoint of etcd is given".into());
@@ -71,7 +71,7 @@ impl EtcdConfig {
     }
 }
 
-/// An error with what is behind it, each said once.
+/// Formats an error with its sources, each once.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -95,7 +95,7 @@ mod tests {
         assert!(config.channels().unwrap_err().starts_with("endpoint not a url"));
         config.endpoints.pop();
         assert_eq!(config.channels().unwrap().len(), 1);
-        config.user = Some(("root".into(), Hidden("s3cret".into())));
+        config.user = Some(("root".into(), SecretString("s3cret".into())));
         assert!(!format!("{config:?}").contains("s3cret"));
         assert!(EtcdConfig::new(Vec::new()).channels().is_err());
     }

@@ -1,39 +1,39 @@
-//! From etcd's events to ours.
+//! Decoder from etcd's events to the store's.
 
 use std::sync::Arc;
 
 use super::{
-    Inner,
+    EtcdCore,
     commit::decode_places,
     proto::{self, event::EventType},
 };
 use crate::{
-    Change, Event, StoreError,
-    hub::Published,
-    read::{damaged, revision},
-    value::Damage,
+    api::{ChangeKind, Event, StoreError, damage::Damage},
+    read::state::{damaged, revision},
+    watch::PublishedEvent,
 };
 
-/// Why events could not be made.
-pub(super) enum Undecoded {
-    /// What stood there before is compacted already.
-    Forgotten,
+/// Failure of decoding events.
+pub(super) enum DecodeError {
+    /// The previous value is compacted already.
+    Compacted,
     Failed(StoreError),
 }
 
-impl From<StoreError> for Undecoded {
+impl From<StoreError> for DecodeError {
     fn from(error: StoreError) -> Self {
         Self::Failed(error)
     }
 }
 
-/// Puts the events of answers together into transactions: a large answer comes in fragments, which may be cut within one. etcd sends
-/// a thousand transactions in one answer to who is behind, so that no more than one is kept until the next fragment.
+/// Collector that assembles the events of answers into transactions. A large answer comes in fragments, which may be
+/// cut within a transaction. etcd sends a thousand transactions in one answer to a slow watch, so no more than one is
+/// kept until the next fragment.
 #[derive(Default)]
-pub(super) struct Collector(Vec<proto::Event>);
+pub(super) struct TransactionCollector(Vec<proto::Event>);
 
-impl Collector {
-    /// The events of all transactions that are whole now, by transaction.
+impl TransactionCollector {
+    /// Adds events, and returns those of all complete transactions, by transaction.
     pub(super) fn add(&mut self, events: Vec<proto::Event>, is_fragment: bool) -> Vec<(i64, Vec<proto::Event>)> {
         let mut whole: Vec<(i64, Vec<proto::Event>)> = Vec::new();
         for event in self.0.drain(..).chain(events) {
@@ -50,23 +50,23 @@ impl Collector {
     }
 }
 
-/// Where the deletions of a transaction get their places from.
+/// Source of the positions of deletions in a transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum View {
-    /// All writes of the transaction are there: their order tells.
+pub(super) enum TransactionView {
+    /// All writes of the transaction are known: their order gives the positions.
     Whole,
-    /// Some may be missing: etcd is asked.
+    /// Some writes may be missing: the positions are read from etcd.
     Part,
 }
 
-impl Inner {
-    /// The events of one transaction of etcd's that concern objects.
+impl EtcdCore {
+    /// Decodes the object events of one etcd transaction.
     pub(super) async fn events(
         &self,
         at: i64,
         events: Vec<proto::Event>,
-        view: View,
-    ) -> Result<Vec<Published>, Undecoded> {
+        view: TransactionView,
+    ) -> Result<Vec<PublishedEvent>, DecodeError> {
         let is_object = |event: &proto::Event| event.kv.as_ref().is_some_and(|kv| self.layout.is_object(&kv.key));
         let objects: Vec<&proto::Event> = events.iter().filter(|event| is_object(event)).collect();
         let mut published = Vec::with_capacity(objects.len());
@@ -75,8 +75,8 @@ impl Inner {
             let (Some(kv), is_deletion) = (&event.kv, event.r#type() == EventType::Delete) else { continue };
             let remaining = match (is_deletion, view) {
                 (false, _) => 0,
-                (true, View::Whole) => following,
-                (true, View::Part) => {
+                (true, TransactionView::Whole) => following,
+                (true, TransactionView::Part) => {
                     if places.is_none() {
                         places = Some(self.places(at).await?);
                     }
@@ -86,13 +86,13 @@ impl Inner {
             match self.event(event, at, is_deletion.then_some(remaining)) {
                 Ok(event) => {
                     let boundary = self.layout.numbering.boundary(at);
-                    published.push(Published { event: Arc::new(event), boundary, lost: None });
+                    published.push(PublishedEvent { event: Arc::new(event), boundary, lost: None });
                 }
-                // Nobody can have seen an object there.
-                Err(Undecoded::Failed(StoreError::Damaged { why: Damage::Key, .. })) => {}
-                Err(Undecoded::Failed(StoreError::Damaged { key, why })) => {
+                // No reader can have seen an object at a malformed key.
+                Err(DecodeError::Failed(StoreError::Damaged { why: Damage::Key, .. })) => {}
+                Err(DecodeError::Failed(StoreError::Damaged { key, why })) => {
                     let place = if is_deletion { remaining } else { following };
-                    published.push(self.lost((at, place), &events, key, why)?);
+                    published.push(self.unreadable_event((at, place), &events, key, why)?);
                 }
                 Err(failure) => return Err(failure),
             }
@@ -100,36 +100,37 @@ impl Inner {
         Ok(published)
     }
 
-    /// What was noted of the deletions of a transaction; nothing when it was a single one.
+    /// Reads the recorded positions of a transaction's deletions; empty for a single deletion.
     async fn places(&self, at: i64) -> Result<Vec<u8>, StoreError> {
         let noted = self.at(self.layout.deletions(), at).await?;
         Ok(noted.filter(|kv| kv.mod_revision == at).map_or_else(Vec::new, |kv| kv.value.to_vec()))
     }
 
-    fn event(&self, event: &proto::Event, at: i64, deleted: Option<u64>) -> Result<Event, Undecoded> {
+    fn event(&self, event: &proto::Event, at: i64, deleted: Option<u64>) -> Result<Event, DecodeError> {
         let kv = event.kv.as_ref().ok_or(Damage::Key).map_err(damaged)?;
         let before = event.prev_kv.as_ref().map(|before| self.layout.stored(before)).transpose()?;
         if let Some(remaining) = deleted {
-            let before = before.ok_or(Undecoded::Forgotten)?;
+            let before = before.ok_or(DecodeError::Compacted)?;
             let revision = revision(self.layout.numbering.number(at, remaining))?;
             return Ok(Event {
                 revision,
-                change: Change::Deleted,
+                change: ChangeKind::Deleted,
                 key: before.key,
                 record: before.record,
                 previous: None,
             });
         }
         let now = self.layout.stored(kv)?;
-        let (change, previous) = match kv.create_revision == kv.mod_revision {
-            true => (Change::Created, None),
-            false => (Change::Updated, Some(before.ok_or(Undecoded::Forgotten)?.record)),
+        let (change, previous) = if kv.create_revision == kv.mod_revision {
+            (ChangeKind::Created, None)
+        } else {
+            (ChangeKind::Updated, Some(before.ok_or(DecodeError::Compacted)?.record))
         };
         Ok(Event { revision: now.revision, change, key: now.key, record: now.record, previous })
     }
 }
 
-/// How many writes follow on a deletion.
+/// Returns the number of writes that follow a deletion.
 fn remaining_of(places: &[u8], key: &[u8]) -> Result<u64, StoreError> {
     let places = decode_places(places).ok_or(Damage::Key).map_err(damaged)?;
     let found = places.iter().find(|(_, of)| *of == key);
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_transaction_is_told_once_it_is_whole_and_no_more_than_one_is_kept() {
-        let mut collector = Collector::default();
+        let mut collector = TransactionCollector::default();
         for (events, is_fragment, whole, kept) in [
             (vec![3, 3, 4], true, vec![(3, 2)], 1),
             (vec![4], true, vec![], 2),

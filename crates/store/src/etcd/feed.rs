@@ -1,4 +1,4 @@
-//! The one watch over everything under the prefix: what it brings fills the hub, whoever wrote it.
+//! Feed: the one watch of the whole prefix. It fills the hub with the writes of all servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,40 +7,40 @@ use tokio::sync::mpsc;
 use tonic::Streaming;
 
 use super::{
-    Inner, Standing,
+    EtcdCore, EtcdHealth,
     accounts::change_of,
-    client::{Fault, Member},
-    decode::{Collector, Undecoded, View},
+    client::{EtcdFault, MemberIndex},
+    decode::{DecodeError, TransactionCollector, TransactionView},
     layout::range_of,
     proto::{
         self, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, event::EventType,
         watch_request::RequestUnion,
     },
 };
-use crate::{StoreError, kv::failed, read::Marks};
+use crate::{api::StoreError, engine::failed, read::state::StoreMarks};
 
-/// Before the watch is opened again.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long etcd may take to open a watch.
-const OPENING: Duration = Duration::from_secs(5);
+/// Pause before the watch is reopened.
+const REOPEN_PAUSE: Duration = Duration::from_millis(100);
+/// Time limit for opening a watch.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A watch of etcd's.
-pub(super) struct Watching {
+/// Open watch of etcd.
+pub(super) struct EtcdWatch {
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
-    member: Member,
+    member: MemberIndex,
 }
 
-/// Why a watch ended.
-pub(super) enum End {
-    /// What follows its start is compacted, up to this revision; 0 where that is not known.
+/// End of a watch.
+pub(super) enum WatchEnd {
+    /// History after the start was compacted, up to this revision; 0 if it is unknown.
     Compacted(i64),
-    Failed(Fault),
+    Failed(EtcdFault),
 }
 
-impl Watching {
-    /// Watches the keys from `from` to `to`, from a revision on.
-    pub(super) async fn open(inner: &Inner, (from, to): (Vec<u8>, Vec<u8>), start: i64) -> Result<Self, End> {
+impl EtcdWatch {
+    /// Opens a watch of a range of keys, from an etcd revision on.
+    pub(super) async fn open(inner: &EtcdCore, (from, to): (Vec<u8>, Vec<u8>), start: i64) -> Result<Self, WatchEnd> {
         let create = WatchCreateRequest {
             key: from.into(),
             range_end: to.into(),
@@ -52,65 +52,65 @@ impl Watching {
         };
         let (requests, receiver) = mpsc::channel(4);
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        // It has room for this one.
+        // The new channel has capacity for this request.
         let _ = requests.try_send(create);
         let outgoing =
             stream::unfold(receiver, |mut requests| async { requests.recv().await.map(|next| (next, requests)) });
-        let (answers, member) = inner.client.watch(outgoing, OPENING).await.map_err(End::Failed)?;
+        let (answers, member) = inner.client.watch(outgoing, OPEN_TIMEOUT).await.map_err(WatchEnd::Failed)?;
         Ok(Self { requests, answers, member })
     }
 
-    /// Asks how far it has come; the answer is one without events.
+    /// Requests a progress notification: an answer without events.
     pub(super) fn ask_progress(&self) {
         let progress = RequestUnion::ProgressRequest(WatchProgressRequest {});
-        // A full channel has such a request in it.
+        // A full channel already has such a request.
         let _ = self.requests.try_send(WatchRequest { request_union: Some(progress) });
     }
 
-    /// The next answer. Nothing is lost when the wait is dropped.
-    pub(super) async fn next(&mut self, inner: &Inner) -> Result<WatchResponse, End> {
+    /// Waits for the next answer. Cancel safe: no answer is lost.
+    pub(super) async fn next(&mut self, inner: &EtcdCore) -> Result<WatchResponse, WatchEnd> {
         let answer = match self.answers.message().await {
             Ok(Some(answer)) => answer,
             Ok(None) => {
-                inner.client.leave(self.member);
-                return Err(End::Failed(Fault::Unreachable("etcd ended the watch".into())));
+                inner.client.switch_member(self.member);
+                return Err(WatchEnd::Failed(EtcdFault::Unreachable("etcd ended the watch".into())));
             }
-            Err(status) => return Err(End::Failed(inner.client.failed(self.member, &status))),
+            Err(status) => return Err(WatchEnd::Failed(inner.client.failed(self.member, &status))),
         };
         match (answer.canceled, answer.compact_revision) {
             (false, _) => Ok(answer),
             (true, 0) => {
-                inner.client.leave(self.member);
-                Err(End::Failed(Fault::Unreachable(format!("etcd ended the watch: {}", answer.cancel_reason))))
+                inner.client.switch_member(self.member);
+                Err(WatchEnd::Failed(EtcdFault::Unreachable(format!("etcd ended the watch: {}", answer.cancel_reason))))
             }
-            (true, compacted) => Err(End::Compacted(compacted)),
+            (true, compacted) => Err(WatchEnd::Compacted(compacted)),
         }
     }
 }
 
-/// Follows everything until the store is closed.
-pub(super) async fn run(inner: Arc<Inner>) {
+/// Follows all writes until the store is closed.
+pub(super) async fn run(inner: Arc<EtcdCore>) {
     while !inner.stopped.is_cancelled() {
         let Some(end) = inner.stopped.run_until_cancelled(follow(&inner)).await else { return };
         let why = match end {
-            End::Compacted(_) => match inner.leap().await {
+            WatchEnd::Compacted(_) => match inner.skip_to_latest().await {
                 Ok(()) => continue,
                 Err(error) => error.to_string(),
             },
-            End::Failed(fault) => fault.to_string(),
+            WatchEnd::Failed(fault) => fault.to_string(),
         };
-        inner.silent(why);
-        tokio::time::sleep(PAUSE).await;
+        inner.mark_silent(why);
+        tokio::time::sleep(REOPEN_PAUSE).await;
     }
 }
 
-async fn follow(inner: &Inner) -> End {
+async fn follow(inner: &EtcdCore) -> WatchEnd {
     let start = *inner.reached.borrow() + 1;
-    let mut watching = match Watching::open(inner, range_of(inner.layout.prefix.clone()), start).await {
+    let mut watching = match EtcdWatch::open(inner, range_of(inner.layout.prefix.clone()), start).await {
         Ok(watching) => watching,
         Err(end) => return end,
     };
-    let mut collector = Collector::default();
+    let mut collector = TransactionCollector::default();
     loop {
         let answer = tokio::select! {
             answer = watching.next(inner) => answer,
@@ -124,29 +124,28 @@ async fn follow(inner: &Inner) -> End {
             Err(end) => return end,
         };
         match taken {
-            Ok(()) => inner.sound(|standing| matches!(standing, Standing::Silent(..))),
+            Ok(()) => inner.mark_healthy(|standing| matches!(standing, EtcdHealth::Silent(..))),
             Err(end) => return end,
         }
     }
 }
 
-impl Inner {
-    /// Makes visible what an answer brings.
-    async fn take(&self, collector: &mut Collector, answer: WatchResponse) -> Result<(), End> {
+impl EtcdCore {
+    /// Publishes the events of an answer.
+    async fn take(&self, collector: &mut TransactionCollector, answer: WatchResponse) -> Result<(), WatchEnd> {
         let header = answer.header.as_ref().map_or(0, |header| header.revision);
         let is_progress = answer.events.is_empty() && !answer.created && !answer.fragment;
         let (mut published, mut upto, mut freed) = (Vec::new(), if is_progress { header } else { 0 }, false);
         let mut changes = Vec::new();
         for (at, events) in collector.add(answer.events, answer.fragment) {
-            events.iter().for_each(|event| self.look_at(event));
-            changes
-                .extend(events.iter().filter_map(|event| change_of(self, event)).map(|(of, change)| (at, of, change)));
+            events.iter().for_each(|event| self.update_damage(event));
+            changes.extend(events.iter().filter_map(|event| change_of(&self.layout, event)).map(|change| (at, change)));
             freed |= events.iter().any(|event| event.kv.as_ref().is_some_and(|kv| self.layout.is_role(&kv.key)));
-            let lost = self.lost_from_indexes(at, &events).map_err(|error| self.undecodable(&error))?;
-            match self.events(at, events, View::Whole).await {
+            let lost = self.index_only_deletions(at, &events).map_err(|error| self.stop_on_undecodable(&error))?;
+            match self.events(at, events, TransactionView::Whole).await {
                 Ok(mut events) => published.append(&mut events),
-                Err(Undecoded::Forgotten) => return Err(End::Compacted(0)),
-                Err(Undecoded::Failed(error)) => return Err(self.undecodable(&error)),
+                Err(DecodeError::Compacted) => return Err(WatchEnd::Compacted(0)),
+                Err(DecodeError::Failed(error)) => return Err(self.stop_on_undecodable(&error)),
             }
             for lost in lost {
                 self.damage.remove(&lost.event.key);
@@ -157,7 +156,7 @@ impl Inner {
         }
         if upto > *self.reached.borrow() {
             let (last, floor) = (self.layout.numbering.boundary(upto), self.hub.marks().floor);
-            self.hub.publish(published, Marks { last, floor }, || {});
+            self.hub.publish(published, StoreMarks { last, floor }, || {});
             self.accounts.advance(changes, || {
                 self.reached.send_replace(upto);
             });
@@ -168,9 +167,9 @@ impl Inner {
         Ok(())
     }
 
-    /// What was damaged has been deleted, by whichever server, or was written anew. A key that names no object is told of as
-    /// long as it is there. Nothing is left of a logical cluster that was swept.
-    fn look_at(&self, event: &proto::Event) {
+    /// Updates the known damage by an event. A damaged object that was deleted or rewritten is removed, by whichever
+    /// server; a malformed key is known as long as it exists; a swept logical cluster has nothing left.
+    fn update_damage(&self, event: &proto::Event) {
         let Some(kv) = event.kv.as_ref() else { return };
         if let (Some(cluster), EventType::Delete) = (self.layout.swept(&kv.key), event.r#type()) {
             self.damage.remove_cluster(cluster);
@@ -185,22 +184,22 @@ impl Inner {
         }
     }
 
-    /// An event that cannot be read cannot be left out either.
-    fn undecodable(&self, error: &StoreError) -> End {
-        tracing::error!(%error, "what etcd holds is no object: no write is taken any more");
+    /// Stops the store: an event that cannot be decoded cannot be skipped either.
+    fn stop_on_undecodable(&self, error: &StoreError) -> WatchEnd {
+        tracing::error!(%error, "an event from etcd cannot be decoded: the store stops taking writes");
         self.stop(failed(error.to_string()));
         self.hub.close();
         self.stopped.cancel();
-        End::Failed(Fault::Refused(error.to_string()))
+        WatchEnd::Failed(EtcdFault::Refused(error.to_string()))
     }
 
-    /// Goes on at the present when what lies between is forgotten. Some of it may still be there, but not what was lost in it: no
-    /// watch may go on from within.
-    async fn leap(&self) -> Result<(), StoreError> {
-        let now = self.fresh().await?;
-        tracing::warn!(now, "history was compacted before it was read: watches of what lies before begin anew");
+    /// Continues at the latest revision after the history in between was compacted. Part of it may still exist, but its
+    /// damage events do not: no watch may resume within it.
+    async fn skip_to_latest(&self) -> Result<(), StoreError> {
+        let now = self.current_revision().await?;
+        tracing::warn!(now, "history was compacted before it was read, older watches must list again");
         let boundary = self.layout.numbering.boundary(now);
-        self.hub.jump(Marks { last: boundary, floor: boundary });
+        self.hub.jump(StoreMarks { last: boundary, floor: boundary });
         self.reached.send_replace(now);
         self.leaps.notify_one();
         Ok(())

@@ -1,5 +1,6 @@
-//! A store of every format that ever was in etcd, as text under `tests/fixtures`: this version opens it, and writes the newest
-//! format exactly so. A line is a transaction's number (etcd's revision and the base), a key without the prefix, and its value.
+//! Golden fixtures of every format of the store in etcd, as text under `tests/fixtures`. This version must open each,
+//! and write the newest format exactly so. A line has a transaction's number (etcd's revision plus the base), a key
+//! without the prefix, and a value.
 
 use std::fmt::Write as _;
 
@@ -7,41 +8,42 @@ use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Resourc
 use serde_json::{Value, json};
 
 use super::{
-    EtcdConfig, READ_PATIENCE,
-    client::Client,
+    EtcdConfig, READ_TIMEOUT,
+    client::EtcdClient,
     commit::{at, delete_all, put},
-    layout::{Layout, Numbering, range_of},
+    layout::{EtcdLayout, RevisionMapping, range_of},
+    open::FORMAT,
     open_etcd,
-    opening::FORMAT,
     proto::{KeyValue, RangeRequest as Read, RequestOp, TxnRequest},
 };
 use crate::{
-    DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction,
+    api::{DynStore, Expect, RangeRequest, RangeScope, StoreError, Transaction},
     fixtures::{fill, fixture, hex, unhex},
+    open::{Engine, StoreConfig},
 };
 
 /// Every format that this version opens, the newest last.
 const FORMATS: [u64; 1] = [1];
-/// The number of the founding, whatever else the same etcd has seen.
+/// Number of the creating transaction, whatever the same etcd has seen.
 const FOUNDING: u64 = 1_000_000;
-/// How often a store is made until nobody writes to the same etcd meanwhile.
-const TRIES: usize = 5;
+/// Attempts to create a store without concurrent writes to the same etcd.
+const MAX_ATTEMPTS: usize = 5;
 
-/// A prefix of etcd, the same each time: some values name keys.
-struct Place {
+/// Prefix in etcd with a constant name, because some values contain keys.
+struct FixturePrefix {
     etcd: EtcdConfig,
-    client: Client,
-    layout: Layout,
+    client: EtcdClient,
+    layout: EtcdLayout,
 }
 
-impl Place {
-    /// Where nothing is left of the last time.
+impl FixturePrefix {
+    /// Connects, and deletes the leftovers of the last run.
     async fn new() -> Self {
         let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
         let mut etcd = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
         etcd.prefix = "/fixture/".into();
-        let layout = Layout { prefix: etcd.prefix.clone().into_bytes(), numbering: Numbering { base: 0 } };
-        let place = Self { client: Client::new(&etcd).unwrap(), etcd, layout };
+        let layout = EtcdLayout { prefix: etcd.prefix.clone().into_bytes(), numbering: RevisionMapping { base: 0 } };
+        let place = Self { client: EtcdClient::new(&etcd).unwrap(), etcd, layout };
         place.write(vec![delete_all(place.layout.prefix.clone())]).await;
         place
     }
@@ -51,17 +53,17 @@ impl Place {
     }
 
     async fn write(&self, success: Vec<RequestOp>) -> i64 {
-        at(&self.client.write(TxnRequest { success, ..TxnRequest::default() }, READ_PATIENCE).await.unwrap())
+        at(&self.client.write(TxnRequest { success, ..TxnRequest::default() }, READ_TIMEOUT).await.unwrap())
     }
 
     async fn all(&self) -> (i64, Vec<KeyValue>) {
         let (from, to) = range_of(self.layout.prefix.clone());
         let all = Read { key: from.into(), range_end: to.into(), ..Read::default() };
-        let found = self.client.range(all, READ_PATIENCE).await.unwrap();
+        let found = self.client.range(all, READ_TIMEOUT).await.unwrap();
         (found.header.unwrap().revision, found.kvs)
     }
 
-    /// Founds a store whose founding has its number, unless somebody else writes meanwhile.
+    /// Creates the record of a store at the constant number; `None` if another client wrote meanwhile.
     async fn found(&self) -> Option<u64> {
         let founding = self.all().await.0 + 1;
         let base = FOUNDING - u64::try_from(founding).unwrap();
@@ -69,19 +71,18 @@ impl Place {
         (self.write(vec![put(self.layout.meta(), record.into())]).await == founding).then_some(base)
     }
 
-    /// All that there is, with the founding's number for a base.
+    /// Dumps everything, with the constant number as the base.
     async fn dump(&self, base: u64) -> String {
         let (prefix, mut kvs) = (self.layout.prefix.len(), self.all().await.1);
         kvs.sort_by_key(|kv| (kv.mod_revision, kv.key.clone()));
         let mut text = String::new();
         for kv in kvs {
-            let value = match *kv.key == *self.layout.meta() {
-                true => {
-                    let mut record: Value = serde_json::from_slice(&kv.value).unwrap();
-                    record["base"] = FOUNDING.to_string().into();
-                    record.to_string().into_bytes()
-                }
-                false => kv.value.to_vec(),
+            let value = if *kv.key == *self.layout.meta() {
+                let mut record: Value = serde_json::from_slice(&kv.value).unwrap();
+                record["base"] = FOUNDING.to_string().into();
+                record.to_string().into_bytes()
+            } else {
+                kv.value.to_vec()
             };
             let number = base + u64::try_from(kv.mod_revision).unwrap();
             writeln!(text, "{number} {} {}", hex(&kv.key[prefix..]), hex(&value)).unwrap();
@@ -89,7 +90,7 @@ impl Place {
         text
     }
 
-    /// Writes what was dumped, transaction by transaction.
+    /// Writes a dump, transaction by transaction.
     async fn load(&self, text: &str) {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         for transaction in lines.chunk_by(|one, next| one[0] == next[0]) {
@@ -104,14 +105,14 @@ impl Place {
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn the_newest_format_is_written_exactly_as_documented() {
     let mut written = String::new();
-    for _ in 0..TRIES {
-        let place = Place::new().await;
+    for _ in 0..MAX_ATTEMPTS {
+        let place = FixturePrefix::new().await;
         let Some(base) = place.found().await else { continue };
         let store = place.open().await;
         fill(&store).await;
-        // The deletion of a logical cluster ends a moment after its answer.
+        // The sweep of the logical cluster ends shortly after the answer.
         let sweep = RangeRequest::all(RangeScope::Everything(LogicalClusterId::new(3)));
-        while !place.client.range(sweeps(&place), READ_PATIENCE).await.unwrap().kvs.is_empty() {
+        while !place.client.range(sweeps(&place), READ_TIMEOUT).await.unwrap().kvs.is_empty() {
             assert_eq!(store.range(sweep.clone()).await.unwrap().objects, []);
         }
         store.close().await;
@@ -124,7 +125,7 @@ async fn the_newest_format_is_written_exactly_as_documented() {
     panic!("what is written to etcd changed: give the format a new number, or keep it:\n{written}");
 }
 
-fn sweeps(place: &Place) -> Read {
+fn sweeps(place: &FixturePrefix) -> Read {
     let (from, to) = range_of(place.layout.under(b'w', &[]));
     Read { key: from.into(), range_end: to.into(), ..Read::default() }
 }
@@ -133,7 +134,7 @@ fn sweeps(place: &Place) -> Read {
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn every_format_that_ever_was_opens() {
     for format in FORMATS {
-        let (place, case) = (Place::new().await, format!("format {format}"));
+        let (place, case) = (FixturePrefix::new().await, format!("format {format}"));
         place.load(&fixture(&format!("etcd-{format}.txt"), None)).await;
         let store = place.open().await;
         let all = store.range(RangeRequest::all(RangeScope::All)).await.unwrap().objects;

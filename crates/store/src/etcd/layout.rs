@@ -1,15 +1,17 @@
-//! Where things lie in etcd, and how its revisions become ours.
+//! Key layout in etcd, and the mapping of etcd's revisions to the store's.
 //!
 //! All keys begin with the configured prefix, then a letter:
-//! - `o` group 0 resource 0 cluster namespace 0 name 0 → the object: `crate::value`'s bytes, see [`Numbering::sealed`]
-//! - `x` cluster owner-uid rest of `o` → nothing: the owner index; `p` placed-uid rest of `o` → nothing: the placement index
+//! - `o` group 0 resource 0 cluster namespace 0 name 0 → the object: `crate::layout::record`'s bytes, see
+//!   [`RevisionMapping::sealed`]
+//! - `x` cluster owner-uid rest of `o` → nothing: the owner index; `p` placed-uid rest of `o` → nothing: the placement
+//!   index
 //! - `t` cluster → how many objects went with the tombstone; `w` cluster → its objects are still being removed
 //! - `d` → the places of the deletions in the last transaction that had other writes too
 //! - `e` role → which server has it, as long as that one lives; `m` → format, identity and base
 //! - `h` hold → the revision after which a server still needs history, as long as that one lives
 //!
-//! A resource has no number here, since servers share nothing but etcd; its name comes first, so that all its objects are one
-//! range.
+//! A resource has no number here, since servers share nothing but etcd. Its name comes first, so that all its objects
+//! are one range.
 
 use std::collections::BTreeSet;
 
@@ -20,65 +22,75 @@ use portolan_types::{
 
 use super::proto::KeyValue;
 use crate::{
-    RangeScope, StoreError, StoredObject,
-    damage::spelled,
-    keys::{Suffix, end_of, escaped, unescaped},
-    read::revision,
-    value::{Damage, Prepared, decode},
+    api::{
+        RangeScope, StoreError, StoredObject,
+        damage::{Damage, stand_in_name},
+    },
+    layout::{
+        keys::{KeySuffix, end_of, escaped, unescaped},
+        record::{EncodedObject, decode},
+    },
+    read::state::revision,
 };
 
-/// How many places a transaction of etcd has in our order: more than [`crate::MAX_TRANSACTION_OBJECTS`].
-pub(crate) const PLACES: u64 = 128;
+/// Revisions of the store per etcd transaction: more than [`crate::api::MAX_TRANSACTION_OBJECTS`].
+pub(crate) const REVISIONS_PER_TRANSACTION: u64 = 128;
 
-/// Stands for "this write" where an object tells its first one: no revision on etcd is so low.
-const THIS: ResourceVersion = ResourceVersion::FIRST;
+/// Placeholder for "this write" in an object's creation revision: no revision on etcd is so low.
+const THIS_WRITE: ResourceVersion = ResourceVersion::FIRST;
 
-/// Our revisions, and etcd's: `(base + etcd's) × 128 + place`. The last write of a transaction always has the last place, so
-/// that the boundary of any revision of etcd's is known from its number alone.
+/// Mapping of revisions: `(base + etcd's) × 128 + position`. The last write of a transaction always has the last
+/// position, so that the boundary of a transaction follows from its etcd revision alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Numbering {
-    /// Raised by a restore, so that revisions of before are never given again.
+pub(crate) struct RevisionMapping {
+    /// Base that a restore raises, so that earlier revisions are never assigned again.
     pub(crate) base: u64,
 }
 
-impl Numbering {
-    /// The revision of a write after which `remaining` more follow in its transaction.
+impl RevisionMapping {
+    /// Returns the revision of a write that `remaining` more follow in its transaction.
     pub(crate) fn number(self, at: i64, remaining: u64) -> u64 {
         self.boundary(at).saturating_sub(remaining)
     }
 
-    /// The last revision of a transaction.
+    /// Returns the last revision of a transaction.
     pub(crate) fn boundary(self, at: i64) -> u64 {
-        (self.base + u64::try_from(at).unwrap_or(0)) * PLACES + (PLACES - 1)
+        (self.base + u64::try_from(at).unwrap_or(0)) * REVISIONS_PER_TRANSACTION + (REVISIONS_PER_TRANSACTION - 1)
     }
 
-    /// The transaction that a revision belongs to; less than 1 for one of before the last restore.
+    /// Returns the transaction of a revision; less than 1 for one before the last restore.
     pub(crate) fn transaction(self, number: u64) -> i64 {
-        let (of_base, base) = (i64::try_from(number / PLACES), i64::try_from(self.base));
+        let (of_base, base) = (i64::try_from(number / REVISIONS_PER_TRANSACTION), i64::try_from(self.base));
         of_base.unwrap_or(i64::MAX).saturating_sub(base.unwrap_or(i64::MAX))
     }
 
-    /// The last transaction that is whole at a revision.
+    /// Returns the last transaction that is complete at a revision.
     pub(crate) fn whole_at(self, number: u64) -> i64 {
         self.transaction(number + 1) - 1
     }
 
-    /// The bytes of an object at an address, after whose write `remaining` more follow. Its revision is only known once it is written, so
-    /// that its place in the transaction stands in for it, counted from 1.
-    pub(crate) fn sealed(key: &ObjectKey, record: Prepared, remaining: u64, created: Option<ResourceVersion>) -> Bytes {
-        let place = ResourceVersion::FIRST.plus(PLACES - 1 - remaining.min(PLACES - 1));
-        record.seal(&Suffix::from_bytes(&address(key)), place, created.unwrap_or(THIS)).0
+    /// Encodes an object whose write `remaining` more follow. Its revision is known only after the write, so its
+    /// position in the transaction stands for it, counted from 1.
+    pub(crate) fn sealed(
+        key: &ObjectKey,
+        record: EncodedObject,
+        remaining: u64,
+        created: Option<ResourceVersion>,
+    ) -> Bytes {
+        let place =
+            ResourceVersion::FIRST.plus(REVISIONS_PER_TRANSACTION - 1 - remaining.min(REVISIONS_PER_TRANSACTION - 1));
+        record.seal(&KeySuffix::from_bytes(&address(key)), place, created.unwrap_or(THIS_WRITE)).0
     }
 }
 
-/// What a key that begins like an object's names.
-pub(crate) struct Layout {
+/// Encoder and parser of the store's keys in etcd.
+pub(crate) struct EtcdLayout {
     pub(crate) prefix: Vec<u8>,
-    pub(crate) numbering: Numbering,
+    pub(crate) numbering: RevisionMapping,
 }
 
-impl Layout {
-    /// A key under the prefix.
+impl EtcdLayout {
+    /// Builds a key under the prefix.
     pub(crate) fn under(&self, letter: u8, parts: &[&[u8]]) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.prefix.len() + 1 + parts.iter().map(|part| part.len()).sum::<usize>());
         key.extend_from_slice(&self.prefix);
@@ -107,28 +119,28 @@ impl Layout {
         self.under(b'e', &[role.as_bytes()])
     }
 
-    /// What a server holds; the beginning of all when it has no name.
+    /// Builds the key of a hold; an empty name gives the prefix of all holds.
     pub(crate) fn hold(&self, name: &str) -> Vec<u8> {
         self.under(b'h', &[name.as_bytes()])
     }
 
-    /// The logical cluster at the end of a key of `t` or `w`.
+    /// Returns the logical cluster at the end of a `t` or `w` key.
     pub(crate) fn cluster_of(&self, key: &[u8]) -> Option<LogicalClusterId> {
         let number = key.get(self.prefix.len() + 1..)?.try_into().ok()?;
         Some(LogicalClusterId::new(u64::from_be_bytes(number)))
     }
 
-    /// The logical cluster whose objects are being removed, in the key that says so; `None` for any other key.
+    /// Returns the logical cluster whose objects are being removed, from a `w` key; `None` for any other key.
     pub(crate) fn swept(&self, key: &[u8]) -> Option<LogicalClusterId> {
         (key.get(self.prefix.len()) == Some(&b'w')).then(|| self.cluster_of(key))?
     }
 
-    /// Whether a key is that of an object.
+    /// Returns true for the key of an object.
     pub(crate) fn is_object(&self, key: &[u8]) -> bool {
         key.get(self.prefix.len()) == Some(&b'o')
     }
 
-    /// Whether a key is that of a role.
+    /// Returns true for the key of a leader election.
     pub(crate) fn is_role(&self, key: &[u8]) -> bool {
         key.get(self.prefix.len()) == Some(&b'e')
     }
@@ -137,7 +149,7 @@ impl Layout {
         self.under(b'o', &[&address(key)])
     }
 
-    /// Beginning of the objects of a resource: of all, of one logical cluster, of one namespace.
+    /// Returns the prefix of a resource's objects: all, those of one logical cluster, or those of one namespace.
     pub(crate) fn resource(
         &self,
         resource: &GroupResource,
@@ -153,32 +165,32 @@ impl Layout {
         key
     }
 
-    /// Keys of the indexes that an object is in, by the uids of its owners and of where it is placed.
+    /// Returns the index keys of an object, by the UIDs of its owners and of its physical clusters.
     pub(crate) fn indexes(&self, key: &ObjectKey, header: &RecordHeader) -> Vec<Vec<u8>> {
         let (address, cluster) = (address(key), key.cluster.get().to_be_bytes());
         let (owners, placed) = (&header.owners, &header.placed_on);
         let owners = owners.iter().filter_map(|uid| Some(self.under(b'x', &[&cluster, &escaped(uid)?, &address])));
         let placed = placed.iter().filter_map(|uid| Some(self.under(b'p', &[&escaped(uid)?, &address])));
-        // etcd takes a key once in a transaction, and a uid may be named twice.
+        // etcd accepts a key once per transaction, and a UID may be listed twice.
         owners.chain(placed).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Beginning of the owner index of a logical cluster.
+    /// Returns the prefix of the owner index of a logical cluster.
     pub(crate) fn owned_in(&self, cluster: LogicalClusterId) -> Vec<u8> {
         self.under(b'x', &[&cluster.get().to_be_bytes()])
     }
 
-    /// Beginning of the owner index of one owner.
+    /// Returns the prefix of the owner index of one owner.
     pub(crate) fn owned_by(&self, cluster: LogicalClusterId, uid: &str) -> Option<Vec<u8>> {
         Some(self.under(b'x', &[&cluster.get().to_be_bytes(), &escaped(uid)?]))
     }
 
-    /// Beginning of the placement index of one physical cluster.
+    /// Returns the prefix of the placement index of one physical cluster.
     pub(crate) fn placed_on(&self, uid: &str) -> Option<Vec<u8>> {
         Some(self.under(b'p', &[&escaped(uid)?]))
     }
 
-    /// The key in the index that a scope reads, if it reads one, of an object.
+    /// Returns the index key of an object in the index that a scope reads, if it reads one.
     pub(crate) fn entry(&self, key: &ObjectKey, scope: &RangeScope) -> Option<Vec<u8>> {
         let prefix = match scope {
             RangeScope::PlacedOn(uid) => self.placed_on(uid)?,
@@ -188,7 +200,7 @@ impl Layout {
         Some([prefix, address(key)].concat())
     }
 
-    /// The address of the object that a key of an index names; `None` for any other key.
+    /// Returns the address of the object that an index key names; `None` for any other key.
     pub(crate) fn address_indexed<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         let entry = match key.get(self.prefix.len()..)?.split_first()? {
             (b'x', entry) => entry.get(size_of::<u64>()..)?,
@@ -198,12 +210,12 @@ impl Layout {
         unescaped(entry).map(|(_, address)| address)
     }
 
-    /// The key of the object that a key of an index beginning with `prefix` names.
+    /// Returns the object key that an index key with this prefix names.
     pub(crate) fn indexed(&self, key: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
         Some(self.under(b'o', &[key.get(prefix.len()..)?]))
     }
 
-    /// The address in an object's key; `None` for any other key.
+    /// Parses an object's key; `None` for any other key.
     pub(crate) fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
         let mut rest = self.is_object(key).then(|| self.address_in(key))?;
         let (resource, cluster) = place(&mut rest)?;
@@ -215,36 +227,37 @@ impl Layout {
         rest.is_empty().then_some(ObjectKey { cluster, resource, scope, name })
     }
 
-    /// What is told of a key among those of objects that names none: its bytes, and where it lies as far as it says.
+    /// Returns a stand-in for a malformed object key: its bytes, with resource and logical cluster as far as they can
+    /// be parsed.
     pub(crate) fn stand_in(&self, key: &[u8]) -> ObjectKey {
         let mut rest = self.address_in(key);
-        let name = spelled(rest);
+        let name = stand_in_name(rest);
         let place = place(&mut rest);
         let (resource, cluster) = place.unwrap_or_else(|| (GroupResource::new("", "unknown"), LogicalClusterId::ROOT));
         ObjectKey::cluster_scoped(cluster, resource, name)
     }
 
-    /// The part of an object's key that is its address, which its checksum covers too.
+    /// Returns the address in an object's key. The object's checksum covers it too.
     pub(crate) fn address_in<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.get(self.prefix.len() + 1..).unwrap_or_default()
     }
 
-    /// What etcd has at an object's key.
+    /// Decodes an object.
     ///
     /// # Errors
-    /// When the bytes are not what was written, or the key names no object.
+    /// Fails if the bytes were changed or the key is malformed.
     pub(crate) fn stored(&self, kv: &KeyValue) -> Result<StoredObject, StoreError> {
         let Some(key) = self.parse(&kv.key) else {
             return Err(StoreError::Damaged { key: self.stand_in(&kv.key), why: Damage::Key });
         };
         let version = match decode(self.address_in(&kv.key), &kv.value) {
-            Ok(version) if version.revision.get() <= PLACES => version,
+            Ok(version) if version.revision.get() <= REVISIONS_PER_TRANSACTION => version,
             Ok(_) => return Err(StoreError::Damaged { key, why: Damage::CutOff }),
             Err(why) => return Err(StoreError::Damaged { key, why }),
         };
         let place = version.revision.get();
-        let revision = revision(self.numbering.number(kv.mod_revision, PLACES - place))?;
-        let created = if version.created == THIS { revision } else { version.created };
+        let revision = revision(self.numbering.number(kv.mod_revision, REVISIONS_PER_TRANSACTION - place))?;
+        let created = if version.created == THIS_WRITE { revision } else { version.created };
         Ok(StoredObject { key, revision, created, record: version.record })
     }
 }
@@ -264,7 +277,7 @@ fn address(key: &ObjectKey) -> Vec<u8> {
     out
 }
 
-/// Takes the resource and the logical cluster off the front of an address.
+/// Splits the resource and the logical cluster off an address.
 fn place(rest: &mut &[u8]) -> Option<(GroupResource, LogicalClusterId)> {
     let (group, resource) = (name(rest)?, name(rest)?);
     let (cluster, after) = rest.split_first_chunk::<8>()?;
@@ -272,7 +285,7 @@ fn place(rest: &mut &[u8]) -> Option<(GroupResource, LogicalClusterId)> {
     Some((GroupResource::new(group, resource), LogicalClusterId::new(u64::from_be_bytes(*cluster))))
 }
 
-/// Takes a name and the zero byte behind it off the front.
+/// Splits a zero-terminated name off an address.
 fn name<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let end = rest.iter().position(|byte| *byte == 0)?;
     let name = std::str::from_utf8(&rest[..end]).ok()?;
@@ -280,13 +293,13 @@ fn name<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     Some(name)
 }
 
-/// The keys that begin with `prefix`: from, and to.
+/// Returns the range of keys with a prefix: start and end.
 pub(crate) fn range_of(prefix: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let end = end_of(&prefix);
     (prefix, end)
 }
 
-/// The key right after `key`.
+/// Returns the key right after `key`.
 pub(crate) fn after(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
@@ -300,8 +313,8 @@ mod tests {
 
     use super::*;
 
-    fn layout(base: u64) -> Layout {
-        Layout { prefix: b"/p/".to_vec(), numbering: Numbering { base } }
+    fn layout(base: u64) -> EtcdLayout {
+        EtcdLayout { prefix: b"/p/".to_vec(), numbering: RevisionMapping { base } }
     }
 
     fn key() -> impl Strategy<Value = ObjectKey> {
@@ -353,13 +366,13 @@ mod tests {
         }
 
         #[test]
-        fn a_number_names_its_transaction_and_place(base in 0..1u64 << 40, at in 1..1i64 << 40, remaining in 0..PLACES) {
-            let numbering = Numbering { base };
+        fn a_number_names_its_transaction_and_place(base in 0..1u64 << 40, at in 1..1i64 << 40, remaining in 0..REVISIONS_PER_TRANSACTION) {
+            let numbering = RevisionMapping { base };
             let number = numbering.number(at, remaining);
             prop_assert_eq!(numbering.transaction(number), at);
             prop_assert_eq!(numbering.whole_at(number), if remaining == 0 { at } else { at - 1 });
-            prop_assert!(numbering.number(at + 1, PLACES - 1) > number);
-            let restored = Numbering { base: base + 1 };
+            prop_assert!(numbering.number(at + 1, REVISIONS_PER_TRANSACTION - 1) > number);
+            let restored = RevisionMapping { base: base + 1 };
             prop_assert!(restored.number(at, remaining) > numbering.boundary(at));
         }
     }
@@ -371,7 +384,7 @@ mod tests {
             ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "pods"), "a".parse().unwrap());
         let record = Record::of(&json!({"metadata": {"name": "a"}}));
         for (remaining, created, expected) in [(0, None, 1535), (2, None, 1533), (1, ResourceVersion::new(700), 1534)] {
-            let value = Numbering::sealed(&key, Prepared::new(record.clone()), remaining, created);
+            let value = RevisionMapping::sealed(&key, EncodedObject::new(record.clone()), remaining, created);
             let kv = KeyValue { key: layout.object(&key).into(), mod_revision: 8, value, ..KeyValue::default() };
             let stored = layout.stored(&kv).unwrap();
             assert_eq!(stored.revision.get(), expected);

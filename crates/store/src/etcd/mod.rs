@@ -1,37 +1,38 @@
-//! The distributed engine: any number of servers on one etcd, whose MVCC is the history.
+//! Distributed engine: any number of servers share one etcd, whose MVCC is the history.
 //!
-//! - `config` and `client` reach etcd; `layout` says what lies where, and how its revisions become ours.
-//! - `opening` finds or founds the store, `probe` only looks; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads, and of many objects
-//!   few at once, in turn (`line`).
-//! - `queue` bounds the writes that are under way.
-//! - `feed` follows all writes, those of other servers and our own, and is the only one that fills the watch hub; `past` reads
-//!   what a watch missed; `decode` makes events of both.
-//! - `restore` makes a store of a snapshot.
-//! - `roles` lets one of the servers do what only one may do; `holds` tells all of them what one still reads.
+//! - `config` and `client` reach etcd; `layout` defines the keys, and maps etcd's revisions to the store's.
+//! - `open` finds or creates the store, `probe` only reads. `commit` writes, `clusters` deletes whole logical
+//!   clusters, `reads` reads; `read_limiter` limits concurrent reads of many objects.
+//! - `write_limiter` limits the writes in flight.
+//! - `feed` follows the writes of all servers and alone fills the watch hub; `catch_up` reads the history that a watch
+//!   missed; `decode` makes events for both.
+//! - `restore` creates a store from a snapshot.
+//! - `leader_election` elects a leader among the servers; `holds` tells all servers which history one of them still
+//!   reads.
 
 mod accounts;
+mod catch_up;
 mod client;
 mod clusters;
 mod commit;
 mod config;
 mod decode;
+mod discarded;
 mod feed;
 #[cfg(test)]
 mod fixtures;
 mod holds;
 mod layout;
-mod line;
-mod lost;
-mod opening;
-mod past;
+mod leader_election;
+mod open;
 mod probe;
 mod proto;
-mod queue;
+mod read_limiter;
 mod reads;
 mod restore;
-mod roles;
 #[cfg(test)]
 mod tests;
+mod write_limiter;
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,154 +46,157 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    accounts::{Accounts, Leaps},
-    client::{Client, Fault},
-    layout::Layout,
-    line::Readers,
-    lost::Losses,
-    queue::Queue,
+    accounts::{MissedEvents, UsageCounter},
+    client::{EtcdClient, EtcdFault},
+    discarded::DiscardLog,
+    layout::EtcdLayout,
+    read_limiter::ReadLimiter,
+    write_limiter::WriteLimiter,
 };
 pub use self::{
-    config::{EtcdConfig, Hidden},
-    opening::open_etcd,
-    probe::{Member as EtcdMember, MemberState as EtcdMemberState, probe as probe_etcd},
+    config::{EtcdConfig, SecretString},
+    leader_election::{LeaderElection, LeadershipTerm},
+    open::open_etcd,
+    probe::{EtcdMember, EtcdMemberState, probe as probe_etcd},
     restore::restore_etcd,
-    roles::{Roles, Term},
 };
 use crate::{
-    BackendError, Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, Shortage, Store, StoreError,
-    StoredObject, Transaction, Usage, WatchScope,
-    core::closed,
-    damage::Ledger,
-    holds::Holds,
-    hub::{Cursor, Hub},
-    kv::failed,
-    metrics::Metrics,
-    plan::PreparedTransaction,
-    read::{as_revision, backend},
+    api::{
+        BackendError, Committed, Durable, EventStream, RangePage, RangeRequest, Store, StoreError, StoredObject,
+        StoredUsage, Transaction, WatchScope,
+        damage::DamagedObject,
+        hold::{RevisionHold, RevisionHolds},
+        shortage::SpaceShortage,
+    },
+    engine::failed,
+    integrity::damage::DamageLedger,
+    metrics::StoreMetrics,
+    read::state::{as_revision, backend, closed},
+    watch::{Hub, WatchCursor},
+    write::transaction::PreparedTransaction,
 };
 
-/// How long a read waits for etcd, and for the hub to have come as far.
-const READ_PATIENCE: Duration = Duration::from_secs(10);
-/// After this time without the feed, the store is not ready.
-const SILENCE: Duration = Duration::from_secs(3);
-/// A reader that waits this long for the hub asks etcd whether nothing more comes.
-const NUDGE: Duration = Duration::from_millis(10);
+/// Time that a read waits for etcd, and for the hub to reach etcd's revision.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time without the feed after which the store is not ready.
+const MAX_SILENCE: Duration = Duration::from_secs(3);
+/// Time that a reader waits for the hub before it requests a progress notification.
+const PROGRESS_DELAY: Duration = Duration::from_millis(10);
 
-/// Whether writes are taken.
+/// Readiness of the store for writes.
 #[derive(Clone)]
-enum Standing {
+enum EtcdHealth {
     Open,
-    /// etcd has no room.
+    /// etcd's database is full.
     Full,
-    /// Nothing has come from etcd since then.
+    /// Nothing has arrived from etcd since then.
     Silent(Instant, String),
-    /// For good.
+    /// Stopped permanently.
     Stopped(Arc<BackendError>),
 }
 
-/// What all parts share.
-pub(crate) struct Inner {
-    client: Client,
-    layout: Layout,
-    /// The revision at which the store was founded: while its record stands at it, this is the store that was opened.
+/// State shared by all parts of the engine.
+pub(crate) struct EtcdCore {
+    client: EtcdClient,
+    layout: EtcdLayout,
+    /// Revision at which the store was created. While its record has this revision, it is the store that was opened.
     founded: i64,
     hub: Hub,
-    holds: Holds,
-    damage: Ledger,
-    losses: Losses,
-    metrics: Metrics,
-    /// The revision of etcd's that the hub has reached.
+    holds: RevisionHolds,
+    damage: DamageLedger,
+    losses: DiscardLog,
+    metrics: StoreMetrics,
+    /// etcd revision that the hub has reached.
     reached: watch::Sender<i64>,
-    /// Somebody waits for the hub although nothing comes.
+    /// Signal that a reader waits for the hub although nothing arrives.
     nudge: Notify,
-    /// A role may be free.
+    /// Signal that a leader election may be open.
     freed: Notify,
-    /// Writes that are under way.
-    queue: Queue,
-    readers: Readers,
-    accounts: Accounts,
-    /// Events were missed: all is to be counted anew.
-    leaps: Leaps,
-    standing: RwLock<Standing>,
+    /// Limiter of the writes in flight.
+    queue: WriteLimiter,
+    readers: ReadLimiter,
+    accounts: UsageCounter,
+    /// Signal that events were missed, so that all usage has to be counted again.
+    leaps: MissedEvents,
+    standing: RwLock<EtcdHealth>,
     stopped: CancellationToken,
     patience: Duration,
 }
 
-impl Inner {
+impl EtcdCore {
     /// # Errors
-    /// When no write is taken any more.
+    /// Fails once the store takes no writes.
     fn check_open(&self) -> Result<(), StoreError> {
         match &*self.standing.read() {
-            Standing::Stopped(why) => Err(StoreError::Backend(why.clone())),
-            Standing::Open | Standing::Full | Standing::Silent(..) => Ok(()),
+            EtcdHealth::Stopped(why) => Err(StoreError::Backend(why.clone())),
+            EtcdHealth::Open | EtcdHealth::Full | EtcdHealth::Silent(..) => Ok(()),
         }
     }
 
-    /// Takes no write any more.
+    /// Stops taking writes permanently.
     fn stop(&self, why: BackendError) {
         let mut standing = self.standing.write();
-        if !matches!(*standing, Standing::Stopped(_)) {
-            *standing = Standing::Stopped(Arc::new(why));
+        if !matches!(*standing, EtcdHealth::Stopped(_)) {
+            *standing = EtcdHealth::Stopped(Arc::new(why));
         }
     }
 
-    /// Etcd answered: what it said before does not count any more.
-    fn sound(&self, was: impl Fn(&Standing) -> bool) {
+    /// Marks etcd as healthy after an answer, if `was` matches the present state.
+    fn mark_healthy(&self, was: impl Fn(&EtcdHealth) -> bool) {
         if was(&self.standing.read()) {
-            *self.standing.write() = Standing::Open;
+            *self.standing.write() = EtcdHealth::Open;
         }
     }
 
-    fn silent(&self, why: String) {
+    fn mark_silent(&self, why: String) {
         let mut standing = self.standing.write();
-        if matches!(*standing, Standing::Open) {
-            tracing::warn!(error = %why, "etcd is silent");
-            *standing = Standing::Silent(Instant::now(), why);
+        if matches!(*standing, EtcdHealth::Open) {
+            tracing::warn!(error = %why, "no answer from etcd");
+            *standing = EtcdHealth::Silent(Instant::now(), why);
         }
     }
 
-    /// What a fault of a read means.
-    fn read_fault(&self, fault: Fault) -> StoreError {
+    /// Maps the fault of a read to a store error.
+    fn read_fault(&self, fault: EtcdFault) -> StoreError {
         match fault {
-            Fault::Unreachable(why) | Fault::Unknown(why) => StoreError::Unreachable { why },
-            Fault::Busy => StoreError::Overloaded,
-            Fault::Full => StoreError::Full(Shortage::Etcd),
-            Fault::TooLarge(what) => StoreError::TooLarge { what },
-            Fault::Refused(why) => backend(failed(format!("etcd: {why}"))),
-            Fault::LargeAnswer | Fault::Compacted | Fault::Future | Fault::Token => {
+            EtcdFault::Unreachable(why) | EtcdFault::Unknown(why) => StoreError::Unreachable { why },
+            EtcdFault::Busy => StoreError::Overloaded,
+            EtcdFault::Full => StoreError::Full(SpaceShortage::Etcd),
+            EtcdFault::TooLarge(what) => StoreError::TooLarge { what },
+            EtcdFault::Refused(why) => backend(failed(format!("etcd: {why}"))),
+            EtcdFault::LargeAnswer | EtcdFault::Compacted | EtcdFault::Future | EtcdFault::Token => {
                 backend(failed(format!("etcd: {fault}")))
             }
         }
     }
 
-    /// What a fault of a write means.
-    fn write_fault(&self, fault: Fault) -> StoreError {
+    /// Maps the fault of a write to a store error.
+    fn write_fault(&self, fault: EtcdFault) -> StoreError {
         match fault {
-            Fault::Unknown(why) => {
+            EtcdFault::Unknown(why) => {
                 tracing::warn!(error = %why, "the outcome of a write is unknown");
                 StoreError::Unknown
             }
-            Fault::Full => {
+            EtcdFault::Full => {
                 let mut standing = self.standing.write();
-                if matches!(*standing, Standing::Open | Standing::Silent(..)) {
-                    tracing::error!("etcd has no room, no write is taken until there is");
-                    *standing = Standing::Full;
+                if matches!(*standing, EtcdHealth::Open | EtcdHealth::Silent(..)) {
+                    tracing::error!("etcd's database is full: writes are rejected until there is space");
+                    *standing = EtcdHealth::Full;
                 }
-                StoreError::Full(Shortage::Etcd)
+                StoreError::Full(SpaceShortage::Etcd)
             }
             other => self.read_fault(other),
         }
     }
 
-    /// Waits until the hub has come to a revision of etcd's.
+    /// Waits until the hub has reached a revision of etcd.
     async fn reach(&self, at: i64) -> Result<(), StoreError> {
-        let deadline = Instant::now() + READ_PATIENCE;
+        let deadline = Instant::now() + READ_TIMEOUT;
         let mut reached = self.reached.subscribe();
         loop {
             tokio::select! {
                 biased;
-                found = tokio::time::timeout(NUDGE, reached.wait_for(|reached| *reached >= at)) => match found {
+                found = tokio::time::timeout(PROGRESS_DELAY, reached.wait_for(|reached| *reached >= at)) => match found {
                     Ok(Ok(_)) => return Ok(()),
                     Ok(Err(_)) => return Err(closed()),
                     Err(_) if Instant::now() >= deadline => {
@@ -205,22 +209,22 @@ impl Inner {
         }
     }
 
-    /// The transaction of a revision, which the hub has reached then.
+    /// Waits until the hub has reached the transaction of a revision.
     ///
     /// # Errors
-    /// `FutureRevision` when it has not happened.
-    async fn happened(&self, asked: ResourceVersion) -> Result<(), StoreError> {
+    /// `FutureRevision` if it has not happened.
+    async fn wait_until_happened(&self, asked: ResourceVersion) -> Result<(), StoreError> {
         let at = self.layout.numbering.transaction(asked.get());
         if at > *self.reached.borrow() {
-            self.reach(self.fresh().await?).await?;
+            self.reach(self.current_revision().await?).await?;
         }
         self.hub.marks().check_happened(asked.get())
     }
 }
 
-/// A store on etcd. Dropping it ends its tasks.
+/// Store on etcd. Dropping it stops its tasks.
 pub(crate) struct EtcdStore {
-    inner: Arc<Inner>,
+    inner: Arc<EtcdCore>,
     runtime: Handle,
 }
 
@@ -231,12 +235,13 @@ impl Drop for EtcdStore {
 }
 
 impl EtcdStore {
-    /// Runs a write of so many bytes in a task of its own, so that it happens wholly or not at all, whoever leaves.
+    /// Runs a write of `bytes` bytes in its own task, so that it happens entirely or not at all even if the caller is
+    /// dropped.
     fn write<F>(&self, bytes: usize, write: F) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>>
     where
         F: Future<Output = Result<Committed, StoreError>> + Send + 'static,
     {
-        let place = match self.inner.check_open().and_then(|()| self.inner.queue.enter(bytes, &self.inner.metrics)) {
+        let place = match self.inner.check_open().and_then(|()| self.inner.queue.acquire(bytes, &self.inner.metrics)) {
             Ok(place) => place,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
@@ -279,18 +284,22 @@ impl Store for EtcdStore {
     ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
         Box::pin(async move {
             if let Some(after) = after {
-                self.inner.happened(after).await?;
+                self.inner.wait_until_happened(after).await?;
             }
-            Ok(Box::new(Cursor::new(self.inner.clone(), scope, after)?) as Box<dyn EventStream>)
+            Ok(Box::new(WatchCursor::new(self.inner.clone(), scope, after)?) as Box<dyn EventStream>)
         })
     }
 
-    fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<Usage>, StoreError>> {
+    fn usage(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Option<StoredUsage>, StoreError>> {
         Box::pin(async move { Ok(self.inner.accounts.usage(cluster).await) })
     }
 
-    fn know_parent(&self, cluster: LogicalClusterId, parent: LogicalClusterId) {
-        self.inner.accounts.know_parent(cluster, parent);
+    fn record_parent(&self, cluster: LogicalClusterId, parent: LogicalClusterId) {
+        self.inner.accounts.record_parent(cluster, parent);
+    }
+
+    fn dry_run(&self, txn: Transaction) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move { commit::dry_run(&self.inner, PreparedTransaction::new(txn)?).await })
     }
 
     fn current(&self) -> ResourceVersion {
@@ -299,11 +308,11 @@ impl Store for EtcdStore {
 
     fn health(&self) -> Result<(), StoreError> {
         match &*self.inner.standing.read() {
-            Standing::Open => Ok(()),
-            Standing::Full => Err(StoreError::Full(Shortage::Etcd)),
-            Standing::Silent(since, _) if since.elapsed() < SILENCE => Ok(()),
-            Standing::Silent(_, why) => Err(StoreError::Unreachable { why: why.clone() }),
-            Standing::Stopped(why) => Err(StoreError::Backend(why.clone())),
+            EtcdHealth::Open => Ok(()),
+            EtcdHealth::Full => Err(StoreError::Full(SpaceShortage::Etcd)),
+            EtcdHealth::Silent(since, _) if since.elapsed() < MAX_SILENCE => Ok(()),
+            EtcdHealth::Silent(_, why) => Err(StoreError::Unreachable { why: why.clone() }),
+            EtcdHealth::Stopped(why) => Err(StoreError::Backend(why.clone())),
         }
     }
 
@@ -326,21 +335,21 @@ impl Store for EtcdStore {
         self.write(0, async move { clusters::delete(&inner, cluster).await })
     }
 
-    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
+    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, RevisionHold> {
         Box::pin(async move {
             let held = || at.map_or_else(|| self.inner.hub.marks().last, ResourceVersion::get);
             let hold = self.inner.holds.hold(held);
-            let told = self.inner.tell_hold(hold.revision()).await;
-            hold.told(told)
+            let told = self.inner.announce_hold(hold.revision()).await;
+            hold.with_registration(told)
         })
     }
 
-    fn known_damage(&self) -> Vec<Damaged> {
+    fn known_damage(&self) -> Vec<DamagedObject> {
         self.inner.damage.all()
     }
 
-    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
-        Box::pin(self.inner.gone_clusters())
+    fn deleted_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
+        Box::pin(self.inner.deleted_clusters())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

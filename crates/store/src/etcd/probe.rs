@@ -1,80 +1,80 @@
-//! Looking at an etcd, and at the store in it, without changing anything.
+//! Probe of an etcd and of the store in it, without writing.
 
 use std::time::Duration;
 
 use super::{
-    client::{Client, Fault},
+    client::{EtcdClient, EtcdFault},
     config::EtcdConfig,
-    layout::{Layout, Numbering},
-    opening::base_in,
+    layout::{EtcdLayout, RevisionMapping},
+    open::parse_base,
     proto::{RangeRequest, StatusResponse},
 };
 
-/// How long a member may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit for the answer of a member.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A member of etcd, and what it answered.
+/// Probe result of a member.
 #[derive(Clone, Debug)]
-pub struct Member {
-    /// Where it is.
+pub struct EtcdMember {
+    /// URL of the member.
     pub url: String,
-    /// What it says of itself, or why it says nothing, with where to look; `None` when it does not tell this user.
-    pub state: Result<Option<MemberState>, String>,
-    /// Whether it holds a store under the prefix, or why that cannot be told: it cannot be read, or this version cannot use it.
+    /// Status of the member, or the error with a hint; `None` if the user may not read it.
+    pub state: Result<Option<EtcdMemberState>, String>,
+    /// True if there is a store under the prefix. An error if it cannot be read or this version cannot use it.
     pub store: Result<bool, String>,
 }
 
-/// What a member of etcd says of itself.
+/// Status of a member of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberState {
-    /// Its version.
+pub struct EtcdMemberState {
+    /// Version of etcd.
     pub version: String,
-    /// Bytes of its database, and those of them that are in use.
+    /// Size of its database in bytes, and the part in use.
     pub bytes: (u64, u64),
-    /// Whether it knows a leader.
+    /// True if the member knows a leader.
     pub has_leader: bool,
-    /// Alarms (NOSPACE, CORRUPT) and what else keeps it from working, in its words.
+    /// Alarms (NOSPACE, CORRUPT) and other errors, as etcd reports them.
     pub errors: Vec<String>,
 }
 
-/// Asks each member by itself. Nothing is written.
-pub async fn probe(etcd: &EtcdConfig) -> Vec<Member> {
+/// Probes each member separately. Nothing is written.
+pub async fn probe(etcd: &EtcdConfig) -> Vec<EtcdMember> {
     let asked = etcd.endpoints.iter().map(|url| member(etcd, url));
     futures::future::join_all(asked).await
 }
 
-async fn member(etcd: &EtcdConfig, url: &str) -> Member {
+async fn member(etcd: &EtcdConfig, url: &str) -> EtcdMember {
     let alone = EtcdConfig { endpoints: vec![url.to_owned()], ..etcd.clone() };
-    let client = match Client::new(&alone) {
+    let client = match EtcdClient::new(&alone) {
         Ok(client) => client,
-        Err(why) => return Member { url: url.to_owned(), state: Err(why.clone()), store: Err(why) },
+        Err(why) => return EtcdMember { url: url.to_owned(), state: Err(why.clone()), store: Err(why) },
     };
-    let told = |fault: Fault| fault.told();
-    let state = match client.status(PATIENCE).await {
-        // Only root is told, where etcd asks for users.
-        Err(Fault::Refused(why)) if why.contains("permission denied") => Ok(None),
+    let told = |fault: EtcdFault| fault.with_hint();
+    let state = match client.status(PROBE_TIMEOUT).await {
+        // etcd with authentication tells the status only to root.
+        Err(EtcdFault::Refused(why)) if why.contains("permission denied") => Ok(None),
         answer => answer.map(|status| Some(state_of(status))).map_err(told),
     };
     let store = match &state {
         Ok(_) => holds_store(&client, &etcd.prefix).await,
         Err(why) => Err(why.clone()),
     };
-    Member { url: url.to_owned(), state, store }
+    EtcdMember { url: url.to_owned(), state, store }
 }
 
-async fn holds_store(client: &Client, prefix: &str) -> Result<bool, String> {
-    let layout = Layout { prefix: prefix.as_bytes().to_vec(), numbering: Numbering { base: 0 } };
+async fn holds_store(client: &EtcdClient, prefix: &str) -> Result<bool, String> {
+    let layout = EtcdLayout { prefix: prefix.as_bytes().to_vec(), numbering: RevisionMapping { base: 0 } };
     let request = RangeRequest { key: layout.meta().into(), ..RangeRequest::default() };
-    let found = client.range(request, PATIENCE).await.map_err(|fault| fault.told())?;
+    let found = client.range(request, PROBE_TIMEOUT).await.map_err(|fault| fault.with_hint())?;
     match found.kvs.first() {
-        Some(record) => base_in(&record.value).map(|_| true).map_err(|refusal| refusal.to_string()),
+        Some(record) => parse_base(&record.value).map(|_| true).map_err(|refusal| refusal.to_string()),
         None => Ok(false),
     }
 }
 
-fn state_of(status: StatusResponse) -> MemberState {
+fn state_of(status: StatusResponse) -> EtcdMemberState {
     let bytes = |signed: i64| u64::try_from(signed).unwrap_or_default();
-    MemberState {
+    EtcdMemberState {
         version: status.version,
         bytes: (bytes(status.db_size), bytes(status.db_size_in_use)),
         has_leader: status.leader != 0,
@@ -87,7 +87,10 @@ mod tests {
     use portolan_types::Seams;
 
     use super::*;
-    use crate::{Engine, StoreConfig, open_etcd};
+    use crate::{
+        etcd::open_etcd,
+        open::{Engine, StoreConfig},
+    };
 
     #[tokio::test]
     async fn a_member_that_is_not_there_is_told_with_the_flag_to_look_at() {

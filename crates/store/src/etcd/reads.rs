@@ -1,45 +1,51 @@
-//! Reading: one key, or many at one revision of etcd's. Every read without a revision is linearizable, and the hub has come as
-//! far before it is answered, so that nothing that follows shows an older state.
+//! Reads of one key, or of many at one etcd revision. Every read of the latest state is linearizable. It is answered
+//! after the hub has reached its revision, so that later reads and watches show no older state.
 
 use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion};
 
 use super::{
-    Inner, READ_PATIENCE,
-    client::Fault,
-    commit::{at, delete, is_absent, is_there, look, looked, nested},
+    EtcdCore, READ_TIMEOUT,
+    client::EtcdFault,
+    commit::{at, delete, is_absent, is_there, nested, read_key, read_results},
     layout::{after, range_of},
     proto::{
         self, KeyValue, RangeResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request, response_op::Response,
     },
 };
 use crate::{
-    Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
-    blocking::Party,
-    kv::failed,
-    passed::Passed,
-    read::{backend, damaged, revision},
-    value::{Damage, Stored},
+    api::{
+        OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
+        damage::{Damage, DamagedObject},
+    },
+    engine::failed,
+    layout::record::CheckedObject,
+    read::{
+        skipped::SkippedObjects,
+        state::{backend, damaged, revision},
+    },
+    reader_pool::ReadTenant,
 };
 
-/// Objects of the first page that is asked of etcd, where nothing is known of their sizes.
+/// Objects of the first page if their size is unknown.
 const FIRST_PAGE: usize = 64;
 /// Most objects of a page.
 const LARGEST_PAGE: i64 = 2048;
-/// Bytes that a page should have, about.
+/// Target size of a page in bytes.
 const PAGE_BYTES: usize = 2 << 20;
-/// Most objects that an index names which are read at once.
-const INDEXED: usize = 100;
-/// Keys that are read at once where some name no object.
-const KEYS: i64 = 1000;
-/// Keys that name no object which one read notes: each is looked at once more.
-const NOTED: usize = 64;
-/// Entries of an index that are taken away in one write; etcd takes 128 operations, and a nested one its conditions besides.
-const TAKEN_AWAY: usize = 100;
+/// Most indexed objects that are read at once.
+const MAX_INDEXED_READS: usize = 100;
+/// Keys that are read at once in a range with malformed keys.
+const MALFORMED_PAGE: i64 = 1000;
+/// Malformed keys that one read notes. Each costs one more read.
+const MAX_NOTED: usize = 64;
+/// Index entries that are removed in one write. etcd takes 128 operations; a nested transaction needs its conditions
+/// too.
+const MAX_DANGLING: usize = 100;
 
-impl Inner {
-    /// etcd's revision now.
-    pub(super) async fn fresh(&self) -> Result<i64, StoreError> {
+impl EtcdCore {
+    /// Returns etcd's current revision.
+    pub(super) async fn current_revision(&self) -> Result<i64, StoreError> {
         Ok(revision_of(&self.read(self.layout.meta(), Vec::new(), 1, 0, true).await?))
     }
 
@@ -51,74 +57,77 @@ impl Inner {
         revision: i64,
         keys_only: bool,
     ) -> Result<RangeResponse, StoreError> {
-        self.ask(from, to, limit, revision, keys_only).await.map_err(|fault| self.read_fault(fault))
+        self.request_range(from, to, limit, revision, keys_only).await.map_err(|fault| self.read_fault(fault))
     }
 
-    async fn ask(
+    async fn request_range(
         &self,
         from: Vec<u8>,
         to: Vec<u8>,
         limit: i64,
         revision: i64,
         keys_only: bool,
-    ) -> Result<RangeResponse, Fault> {
+    ) -> Result<RangeResponse, EtcdFault> {
         let (key, range_end) = (Bytes::from(from), Bytes::from(to));
         let request = proto::RangeRequest { key, range_end, limit, revision, keys_only, ..Default::default() };
-        self.client.range(request, READ_PATIENCE).await
+        self.client.range(request, READ_TIMEOUT).await
     }
 
-    /// The latest state of an object.
+    /// Reads the latest state of an object.
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
         let found = self.read(self.layout.object(key), Vec::new(), 0, 0, false).await?;
         self.reach(revision_of(&found)).await?;
         match found.kvs.first().map(|kv| self.layout.stored(kv)).transpose() {
             Err(StoreError::Damaged { key, why }) => {
-                self.note(&Damaged { key: key.clone(), why }, None).await;
+                self.note(&DamagedObject { key: key.clone(), why }, None).await;
                 Err(StoreError::Damaged { key, why })
             }
-            // Who knows of it only from an index may delete it as it is.
-            Ok(None) if self.damage.misses(key) => Err(StoreError::Damaged { key: key.clone(), why: Damage::Missing }),
+            // The error lets a client delete an object that only an index names.
+            Ok(None) if self.damage.is_known_missing(key) => {
+                Err(StoreError::Damaged { key: key.clone(), why: Damage::Missing })
+            }
             stored => stored,
         }
     }
 
-    /// Notes an object that a read of `scope` found damaged, unless only an older state of it is.
-    async fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
-        if !self.damage.is_news(found) || !self.is_damaged(found, scope).await {
+    /// Notes an object that a read of `scope` found damaged, unless only an older state is damaged.
+    async fn note(&self, found: &DamagedObject, scope: Option<&RangeScope>) {
+        if !self.damage.is_new(found) || !self.is_damaged(found, scope).await {
             return;
         }
         self.damage.add(found);
-        // The feed may have told of its deletion in between.
+        // The feed may have reported its deletion in between.
         if !self.is_damaged(found, scope).await {
             self.damage.remove(&found.key);
         }
     }
 
-    /// Notes what a read of `scope` found damaged, but for what it may take away.
-    async fn note_all(&self, damaged: &[Damaged], scope: &RangeScope) {
-        let is_noted = |found: &&Damaged| found.why != Damage::Key && self.damage.is_news(found);
+    /// Notes the damaged objects that a read of `scope` found, except those whose index entries it removes.
+    async fn note_all(&self, damaged: &[DamagedObject], scope: &RangeScope) {
+        let is_noted = |found: &&DamagedObject| found.why != Damage::Key && self.damage.is_new(found);
         let news: Vec<_> = damaged.iter().filter(is_noted).collect();
-        for news in news.chunks(TAKEN_AWAY) {
-            let taken = self.take_away(news, scope).await;
+        for news in news.chunks(MAX_DANGLING) {
+            let taken = self.remove_dangling(news, scope).await;
             for found in news.iter().filter(|found| !taken.contains(&&found.key)) {
                 self.note(found, Some(scope)).await;
             }
         }
     }
 
-    /// Deletes what an index names of logical clusters that are gone, where the object is missing: nobody else could. All in one
-    /// write, since each is a sync of etcd's, and each under conditions of its own. Returns what is deleted.
-    async fn take_away<'a>(&self, news: &[&'a Damaged], scope: &RangeScope) -> Vec<&'a ObjectKey> {
+    /// Removes index entries of deleted logical clusters whose object is missing: no client could delete them. All are
+    /// removed in one write, since each write is an fsync of etcd, but each under its own conditions. Returns the
+    /// removed ones.
+    async fn remove_dangling<'a>(&self, news: &[&'a DamagedObject], scope: &RangeScope) -> Vec<&'a ObjectKey> {
         let missing = news.iter().filter(|found| found.why == Damage::Missing).map(|found| &found.key);
         let named: Vec<_> = missing.filter_map(|key| Some((key, self.layout.entry(key, scope)?))).collect();
         if named.is_empty() {
             return Vec::new();
         }
-        // Most are of logical clusters that are still there: that costs no write to know.
-        let tombstones = named.iter().map(|(key, _)| look(self.layout.tombstone(key.cluster))).collect();
+        // Most belong to existing logical clusters: a read finds that out without a write.
+        let tombstones = named.iter().map(|(key, _)| read_key(self.layout.tombstone(key.cluster))).collect();
         let request = TxnRequest { success: tombstones, ..TxnRequest::default() };
-        let Ok(response) = self.client.read(request, READ_PATIENCE).await else { return Vec::new() };
-        let is_gone = looked(response).into_iter().map(|tombstone| tombstone.is_some());
+        let Ok(response) = self.client.read(request, READ_TIMEOUT).await else { return Vec::new() };
+        let is_gone = read_results(response).into_iter().map(|tombstone| tombstone.is_some());
         let left: Vec<_> = named.into_iter().zip(is_gone).filter_map(|(named, gone)| gone.then_some(named)).collect();
         if left.is_empty() {
             return Vec::new();
@@ -128,7 +137,7 @@ impl Inner {
             success: left.iter().map(|(key, entry)| self.deletion(key, entry)).collect(),
             failure: Vec::new(),
         };
-        let Ok(response) = self.client.write(request, READ_PATIENCE).await else { return Vec::new() };
+        let Ok(response) = self.client.write(request, READ_TIMEOUT).await else { return Vec::new() };
         let deleted = response
             .responses
             .into_iter()
@@ -136,7 +145,7 @@ impl Inner {
         left.into_iter().zip(deleted).filter_map(|((key, _), deleted)| deleted.then_some(key)).collect()
     }
 
-    /// Deletes the entry of an index that names nothing of a logical cluster that is gone.
+    /// Builds the removal of an index entry that names a missing object of a deleted logical cluster.
     fn deletion(&self, key: &ObjectKey, entry: &[u8]) -> RequestOp {
         let gone = is_there(self.layout.tombstone(key.cluster));
         let compare = vec![gone, is_absent(self.layout.object(key)), is_there(entry.to_vec())];
@@ -144,15 +153,15 @@ impl Inner {
         RequestOp { request: Some(Request::RequestTxn(request)) }
     }
 
-    /// What is told of a key that names no object.
-    fn foreign(&self, key: &[u8]) -> Damaged {
-        Damaged { key: self.layout.stand_in(key), why: Damage::Key }
+    /// Describes a malformed object key.
+    fn malformed_key(&self, key: &[u8]) -> DamagedObject {
+        DamagedObject { key: self.layout.stand_in(key), why: Damage::Key }
     }
 
-    /// Notes a key that names no object. What lies there is none of the store's, or an object of which nobody can tell which.
+    /// Notes a malformed object key. Its value was not written by the store, or belongs to an unknown object.
     pub(super) fn note_key(&self, key: &[u8]) {
-        let found = self.foreign(key);
-        if self.damage.is_news(&found) {
+        let found = self.malformed_key(key);
+        if self.damage.is_new(&found) {
             tracing::error!(
                 key = %key.escape_ascii(),
                 "a key among those of objects in etcd names none: somebody else has written it, or it is damaged",
@@ -161,102 +170,102 @@ impl Inner {
         }
     }
 
-    /// Notes a key that a read found to name no object, if it is still there.
+    /// Notes a malformed key that a read found, if it still exists.
     async fn note_malformed(&self, key: Vec<u8>) {
-        let told = self.foreign(&key);
-        if !self.damage.is_news(&told) {
+        let told = self.malformed_key(&key);
+        if !self.damage.is_new(&told) {
             return;
         }
         self.note_key(&key);
-        // The feed may have told of its deletion in between.
+        // The feed may have reported its deletion in between.
         if !matches!(self.at(key, 0).await, Ok(Some(_))) {
             self.damage.remove(&told.key);
         }
     }
 
-    async fn is_damaged(&self, found: &Damaged, scope: Option<&RangeScope>) -> bool {
+    async fn is_damaged(&self, found: &DamagedObject, scope: Option<&RangeScope>) -> bool {
         let object = self.layout.object(&found.key);
         let entry = scope.and_then(|scope| self.layout.entry(&found.key, scope));
         let request = TxnRequest {
-            success: [Some(object), entry].into_iter().flatten().map(look).collect(),
+            success: [Some(object), entry].into_iter().flatten().map(read_key).collect(),
             ..TxnRequest::default()
         };
-        let Ok(response) = self.client.read(request, READ_PATIENCE).await else { return false };
-        match (&looked(response)[..], found.why) {
+        let Ok(response) = self.client.read(request, READ_TIMEOUT).await else { return false };
+        match (&read_results(response)[..], found.why) {
             ([None, Some(_)], Damage::Missing) => true,
             ([Some(kv), ..], _) => matches!(self.layout.stored(kv), Err(StoreError::Damaged { .. })),
             _ => false,
         }
     }
 
-    /// What etcd has at a key, at a revision of its own.
+    /// Reads a key at an etcd revision.
     pub(super) async fn at(&self, key: Vec<u8>, revision: i64) -> Result<Option<KeyValue>, StoreError> {
-        match self.ask(key, Vec::new(), 0, revision, false).await {
+        match self.request_range(key, Vec::new(), 0, revision, false).await {
             Ok(found) => Ok(found.kvs.into_iter().next()),
-            Err(Fault::Compacted) => Err(self.forgotten(revision).await?),
+            Err(EtcdFault::Compacted) => Err(self.compacted_error(revision).await?),
             Err(fault) => Err(self.read_fault(fault)),
         }
     }
 
-    /// All keys that begin with `prefix`, without values.
+    /// Reads all keys with a prefix, without values.
     pub(super) async fn keys(&self, prefix: Vec<u8>) -> Result<Vec<KeyValue>, StoreError> {
         let (from, to) = range_of(prefix);
         Ok(self.read(from, to, 0, 0, true).await?.kvs)
     }
 
-    pub(super) async fn gone_clusters(&self) -> Result<Vec<LogicalClusterId>, StoreError> {
+    pub(super) async fn deleted_clusters(&self) -> Result<Vec<LogicalClusterId>, StoreError> {
         let tombstones = self.keys(self.layout.under(b't', &[])).await?;
-        // What names no logical cluster ends none.
+        // A malformed tombstone deletes no logical cluster.
         Ok(tombstones.iter().filter_map(|kv| self.layout.cluster_of(&kv.key)).collect())
     }
 
-    /// Some keys of a range, without values.
+    /// Reads a page of keys, without values.
     pub(super) async fn key_page(&self, from: Vec<u8>, to: Vec<u8>, limit: i64) -> Result<RangeResponse, StoreError> {
         self.read(from, to, limit, 0, true).await
     }
 
-    /// What is said of a revision of etcd's that is compacted.
-    pub(super) async fn forgotten(&self, at: i64) -> Result<StoreError, StoreError> {
+    /// Builds the error for a compacted etcd revision.
+    pub(super) async fn compacted_error(&self, at: i64) -> Result<StoreError, StoreError> {
         let floor = self.layout.numbering.boundary(self.compacted().await?);
         self.hub.raise_floor(floor);
         let asked = self.layout.numbering.boundary(at).min(floor.saturating_sub(1));
         Ok(StoreError::Compacted { asked: revision(asked)?, oldest: revision(floor)? })
     }
 
-    /// Many objects at one state.
+    /// Reads a page of objects at one revision.
     pub(super) async fn range(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
-        self.range_for(Party::of_range(&request.scope), request).await
+        self.range_for(ReadTenant::of_range(&request.scope), request).await
     }
 
-    /// As [`Inner::range`], when it is the turn of a party.
-    pub(super) async fn range_for(&self, party: Party, request: &RangeRequest) -> Result<RangePage, StoreError> {
+    /// Reads a page like [`EtcdCore::range`], when it is the tenant's turn.
+    pub(super) async fn range_for(&self, party: ReadTenant, request: &RangeRequest) -> Result<RangePage, StoreError> {
         let page = self.page(party, request).await;
         let damaged = match &page {
             Ok(page) => page.damaged.clone(),
-            Err(StoreError::Damaged { key, why }) => vec![Damaged { key: key.clone(), why: *why }],
+            Err(StoreError::Damaged { key, why }) => vec![DamagedObject { key: key.clone(), why: *why }],
             Err(_) => Vec::new(),
         };
         self.note_all(&damaged, &request.scope).await;
         page
     }
 
-    async fn page(&self, party: Party, request: &RangeRequest) -> Result<RangePage, StoreError> {
-        let mut reader = Reader {
+    async fn page(&self, party: ReadTenant, request: &RangeRequest) -> Result<RangePage, StoreError> {
+        let mut reader = EtcdRangeReader {
             inner: self,
             request,
             at: 0,
             objects: Vec::new(),
-            passed: Passed::default(),
+            passed: SkippedObjects::default(),
             malformed: Vec::new(),
             unnoted: 0,
             bytes: 0,
-            page: page_of(request, Amount::default(), request.each.map(|bytes| Amount { objects: 1, bytes })),
-            indexed: INDEXED,
+            page: page_of(request, PageSize::default(), request.each.map(|bytes| PageSize { objects: 1, bytes })),
+            indexed: MAX_INDEXED_READS,
         };
         if let Some(asked) = request.at {
             reader.at = self.state(asked).await?;
         }
-        let turn = self.readers.turn(party).await;
+        let turn = self.readers.acquire(party).await;
         let layout = &self.layout;
         let end = match &request.scope {
             RangeScope::All => reader.segment(layout.under(b'o', &[])).await,
@@ -275,63 +284,63 @@ impl Inner {
             self.note_malformed(key).await;
         }
         if reader.unnoted > 0 {
-            tracing::warn!(count = reader.unnoted, "further keys name no object: the next reads name them");
+            tracing::warn!(count = reader.unnoted, "more malformed object keys in etcd: later reads log them");
         }
         let end = end?;
         if reader.at == 0 {
-            reader.at = self.fresh().await?;
+            reader.at = self.current_revision().await?;
         }
         drop(turn);
         self.reach(reader.at).await?;
         let (more, remaining) = match end {
-            End::Reached => (false, None),
-            End::Full(remaining) => (true, remaining),
+            PageEnd::Reached => (false, None),
+            PageEnd::Full(remaining) => (true, remaining),
         };
         let revision = revision(layout.numbering.boundary(reader.at))?;
         let last = reader.last_read().cloned();
-        let Reader { objects, passed, .. } = reader;
+        let EtcdRangeReader { objects, passed, .. } = reader;
         let (damaged, unnamed) = passed.finish(more);
         Ok(RangePage { revision, objects, damaged, unnamed, last, more, remaining })
     }
 
-    /// The transaction of a revision whose state is asked for.
+    /// Returns the transaction of a revision whose state is requested.
     async fn state(&self, asked: ResourceVersion) -> Result<i64, StoreError> {
-        self.happened(asked).await?;
+        self.wait_until_happened(asked).await?;
         self.hub.marks().check_kept(asked.get())?;
         Ok(self.layout.numbering.transaction(asked.get()))
     }
 }
 
-/// The revision at which etcd answered.
+/// Returns the etcd revision of a response.
 fn revision_of(response: &RangeResponse) -> i64 {
     response.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// How a part of a read ended.
-enum End {
+/// End of a part of a read.
+enum PageEnd {
     Reached,
-    /// A bound cut it; so many follow, where that is known.
+    /// A limit cut the part; the number of objects that follow, if known.
     Full(Option<u64>),
 }
 
-struct Reader<'a> {
-    inner: &'a Inner,
+struct EtcdRangeReader<'a> {
+    inner: &'a EtcdCore,
     request: &'a RangeRequest,
-    /// The revision of etcd's that is read; 0 until the first answer tells.
+    /// etcd revision that is read; 0 until the first answer.
     at: i64,
     objects: Vec<StoredObject>,
-    passed: Passed,
-    /// Keys that were found to name no object, of which nobody knows yet.
+    passed: SkippedObjects,
+    /// Malformed keys that are not known yet.
     malformed: Vec<Vec<u8>>,
-    /// How many more of them there are.
+    /// Number of further malformed keys.
     unnoted: usize,
     bytes: usize,
     page: i64,
-    /// Objects that an index names which are read at once: fewer once an answer was too large.
+    /// Indexed objects that are read at once. Lowered after an answer that was too large.
     indexed: usize,
 }
 
-impl Reader<'_> {
+impl EtcdRangeReader<'_> {
     fn is_at_limit(&self) -> bool {
         self.request.limit.is_some_and(|limit| self.read() >= limit)
     }
@@ -341,71 +350,74 @@ impl Reader<'_> {
             || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
     }
 
-    /// Whether a further page would add little to a slice, which may be shorter than asked for.
+    /// Returns true if another page would add little to a slice, which may be shorter than requested.
     fn is_enough(&self) -> bool {
         self.request.bytes.is_some_and(|bytes| self.bytes >= bytes / 8 * 7)
             && self.request.labels.is_everything()
             && self.last_read().is_some()
     }
 
-    /// Where to go on from.
+    /// Returns the cursor of the next page.
     fn last_read(&self) -> Option<&ObjectKey> {
         self.passed.last().or_else(|| self.objects.last().map(|object| &object.key))
     }
 
-    /// A page of a range, at the state that is read; a smaller one when it would be too large.
+    /// Reads the next page at the revision of the read, with a lower limit if the answer is too large.
     async fn next(&mut self, from: Vec<u8>, to: Vec<u8>, keys_only: bool) -> Result<RangeResponse, StoreError> {
         loop {
-            match self.inner.ask(from.clone(), to.clone(), self.page, self.at, keys_only).await {
+            match self.inner.request_range(from.clone(), to.clone(), self.page, self.at, keys_only).await {
                 Ok(page) => {
                     if self.at == 0 {
                         self.at = revision_of(&page);
                     }
                     return Ok(page);
                 }
-                Err(Fault::LargeAnswer) if self.page > 1 => self.page /= 2,
-                Err(Fault::Compacted) => return Err(self.inner.forgotten(self.at).await?),
+                Err(EtcdFault::LargeAnswer) if self.page > 1 => self.page /= 2,
+                Err(EtcdFault::Compacted) => return Err(self.inner.compacted_error(self.at).await?),
                 Err(fault) => return Err(self.inner.read_fault(fault)),
             }
         }
     }
 
-    /// Reads the objects whose keys begin with `prefix`.
-    async fn segment(&mut self, prefix: Vec<u8>) -> Result<End, StoreError> {
+    /// Reads the objects whose keys have a prefix.
+    async fn segment(&mut self, prefix: Vec<u8>) -> Result<PageEnd, StoreError> {
         let (mut from, to) = range_of(prefix);
         if let Some(last) = &self.request.after {
             from = from.max(after(self.inner.layout.object(last)));
         }
         if from >= to {
-            return Ok(End::Reached);
+            return Ok(PageEnd::Reached);
         }
         loop {
             let page = self.next(from, to.clone(), false).await?;
             let (mut size, count) = (0, page.kvs.len());
             for (taken, kv) in page.kvs.iter().enumerate() {
                 if self.is_full() {
-                    return Ok(End::Full(self.remaining(&page, taken)));
+                    return Ok(PageEnd::Full(self.remaining(&page, taken)));
                 }
                 size += kv.value.len();
                 self.take(kv)?;
             }
             match page.kvs.last().filter(|_| page.more) {
-                None => return Ok(End::Reached),
-                Some(_) if self.is_full() || self.is_enough() => return Ok(End::Full(self.remaining(&page, count))),
+                None => return Ok(PageEnd::Reached),
+                Some(_) if self.is_full() || self.is_enough() => {
+                    return Ok(PageEnd::Full(self.remaining(&page, count)));
+                }
                 Some(last) => from = after(last.key.to_vec()),
             }
-            let taken = Amount { objects: self.read(), bytes: self.bytes };
-            let like = if self.request.labels.is_everything() { taken } else { Amount { objects: count, bytes: size } };
+            let taken = PageSize { objects: self.read(), bytes: self.bytes };
+            let like =
+                if self.request.labels.is_everything() { taken } else { PageSize { objects: count, bytes: size } };
             self.page = page_of(self.request, taken, Some(like));
         }
     }
 
-    /// Objects that were read, damaged ones among them.
+    /// Returns the number of objects that were read, damaged ones included.
     fn read(&self) -> usize {
         self.objects.len() + self.passed.objects()
     }
 
-    /// How many follow after so many of a page were taken, where that is cheap to know.
+    /// Returns the number of objects after the first `taken` ones of a page, if that is cheap to know.
     fn remaining(&self, page: &RangeResponse, taken: usize) -> Option<u64> {
         let whole = self.is_at_limit()
             && matches!(self.request.scope, RangeScope::Cluster(..) | RangeScope::Namespace(..))
@@ -414,17 +426,18 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, kv: &KeyValue) -> Result<(), StoreError> {
-        // What is taken is checked then: only a selector has to know before.
-        let matches = match self.request.labels.is_everything() {
-            true => Ok(true),
-            false => Stored::check(self.inner.layout.address_in(&kv.key), &kv.value)
-                .and_then(|stored| stored.matches(&self.request.labels)),
+        // Decoding checks the object; only a selector needs a check before.
+        let matches = if self.request.labels.is_everything() {
+            Ok(true)
+        } else {
+            CheckedObject::check(self.inner.layout.address_in(&kv.key), &kv.value)
+                .and_then(|stored| stored.matches(&self.request.labels))
         };
         match matches.map(|matches| matches.then(|| self.inner.layout.stored(kv))) {
             Ok(None) => Ok(()),
             Ok(Some(Ok(object))) => {
                 self.bytes += object.record.body().len();
-                self.passed.took();
+                self.passed.record_read();
                 self.objects.push(object);
                 Ok(())
             }
@@ -433,15 +446,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes past an object that cannot be read, where that is asked for.
+    /// Skips an object that cannot be read, if the request allows it.
     fn pass(&mut self, key: &[u8], len: usize, why: Damage) -> Result<(), StoreError> {
         let layout = &self.inner.layout;
         let found = match layout.parse(key) {
-            Some(key) => Damaged { key, why },
-            None => self.inner.foreign(key),
+            Some(key) => DamagedObject { key, why },
+            None => self.inner.malformed_key(key),
         };
         if found.why == Damage::Key && why != Damage::Missing {
-            self.come_across(key);
+            self.note_later(key);
         }
         if self.request.on_damage == OnDamage::Fail {
             return Err(found.into());
@@ -451,19 +464,16 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Keeps a key that names no object to note it, when nobody knows of it.
-    fn come_across(&mut self, key: &[u8]) {
-        if !self.inner.damage.is_news(&self.inner.foreign(key)) {
+    /// Keeps a malformed key to note it, unless it is known.
+    fn note_later(&mut self, key: &[u8]) {
+        if !self.inner.damage.is_new(&self.inner.malformed_key(key)) {
             return;
         }
-        match self.malformed.len() < NOTED {
-            true => self.malformed.push(key.to_vec()),
-            false => self.unnoted += 1,
-        }
+        if self.malformed.len() < MAX_NOTED { self.malformed.push(key.to_vec()) } else { self.unnoted += 1 }
     }
 
-    /// Reads a logical cluster resource by resource, leaping over what lies between.
-    async fn everything(&mut self, cluster: LogicalClusterId) -> Result<End, StoreError> {
+    /// Reads a logical cluster resource by resource, seeking past other logical clusters.
+    async fn everything(&mut self, cluster: LogicalClusterId) -> Result<PageEnd, StoreError> {
         let layout = &self.inner.layout;
         let (mut from, to) = range_of(layout.under(b'o', &[]));
         if let Some(last) = &self.request.after {
@@ -471,19 +481,23 @@ impl Reader<'_> {
         }
         while let Some(resource) = self.next_resource(from, to.clone()).await? {
             match self.segment(layout.resource(&resource, Some(cluster), None)).await? {
-                End::Reached => {}
-                End::Full(_) => return Ok(End::Full(None)),
+                PageEnd::Reached => {}
+                PageEnd::Full(_) => return Ok(PageEnd::Full(None)),
             }
             (_, from) = range_of(layout.resource(&resource, None, None));
-            // Full with the last object of a resource: whether more follow is seen at the next one.
+            // The page may be full with the last object of a resource: the next resource tells if more follow.
             if self.is_full() {
-                return Ok(if self.next_resource(from, to).await?.is_some() { End::Full(None) } else { End::Reached });
+                return Ok(if self.next_resource(from, to).await?.is_some() {
+                    PageEnd::Full(None)
+                } else {
+                    PageEnd::Reached
+                });
             }
         }
-        Ok(End::Reached)
+        Ok(PageEnd::Reached)
     }
 
-    /// The first resource from a key on.
+    /// Returns the first resource at or after a key.
     async fn next_resource(&mut self, mut from: Vec<u8>, to: Vec<u8>) -> Result<Option<GroupResource>, StoreError> {
         let mut limit = 1;
         loop {
@@ -494,19 +508,19 @@ impl Reader<'_> {
             for kv in &found.kvs {
                 match self.inner.layout.parse(&kv.key) {
                     Some(key) => return Ok(Some(key.resource)),
-                    None => self.come_across(&kv.key),
+                    None => self.note_later(&kv.key),
                 }
             }
             let Some(last) = found.kvs.last().filter(|_| found.more) else { return Ok(None) };
             from = after(last.key.to_vec());
-            // Where one names no object, many may.
-            limit = KEYS;
+            // After one malformed key there may be many.
+            limit = MALFORMED_PAGE;
         }
     }
 
     /// Reads the objects that an index names. Only the latest state has indexes.
-    async fn index(&mut self, prefix: Option<Vec<u8>>) -> Result<End, StoreError> {
-        let Some(prefix) = prefix else { return Ok(End::Reached) };
+    async fn index(&mut self, prefix: Option<Vec<u8>>) -> Result<PageEnd, StoreError> {
+        let Some(prefix) = prefix else { return Ok(PageEnd::Reached) };
         let now = self.inner.hub.marks().last;
         if let Some(asked) = self.request.at.filter(|asked| asked.get() < now) {
             return Err(StoreError::Compacted { asked, oldest: revision(now)? });
@@ -528,7 +542,7 @@ impl Reader<'_> {
                 let (keys, rest) = left.split_at(found.len());
                 for (key, kv) in keys.iter().zip(found) {
                     if self.is_full() {
-                        return Ok(End::Full(None));
+                        return Ok(PageEnd::Full(None));
                     }
                     match kv {
                         Some(kv) => self.take(&kv)?,
@@ -538,53 +552,53 @@ impl Reader<'_> {
                 left = rest;
             }
             match page.kvs.last().filter(|_| page.more) {
-                None => return Ok(End::Reached),
-                Some(_) if self.is_full() => return Ok(End::Full(None)),
+                None => return Ok(PageEnd::Reached),
+                Some(_) if self.is_full() => return Ok(PageEnd::Full(None)),
                 Some(last) => from = after(last.key.to_vec()),
             }
         }
     }
 
-    /// What the first of these keys hold at the state that is read: as many as go into one answer.
+    /// Reads the first of these keys at the revision of the read: as many as fit into one answer.
     async fn objects_at(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Option<KeyValue>>, StoreError> {
         loop {
             let keys = &keys[..keys.len().min(self.indexed)];
-            match self.ask_for(keys).await.map(looked) {
+            match self.ask_for(keys).await.map(read_results) {
                 Ok(found) if found.len() == keys.len() => return Ok(found),
                 Ok(_) => return Err(backend(failed("etcd answered with less than it was asked for"))),
-                Err(Fault::LargeAnswer) if keys.len() > 1 => self.indexed = keys.len() / 2,
-                Err(Fault::Compacted) => return Err(self.inner.forgotten(self.at).await?),
+                Err(EtcdFault::LargeAnswer) if keys.len() > 1 => self.indexed = keys.len() / 2,
+                Err(EtcdFault::Compacted) => return Err(self.inner.compacted_error(self.at).await?),
                 Err(fault) => return Err(self.inner.read_fault(fault)),
             }
         }
     }
 
-    async fn ask_for(&self, keys: &[Vec<u8>]) -> Result<TxnResponse, Fault> {
+    async fn ask_for(&self, keys: &[Vec<u8>]) -> Result<TxnResponse, EtcdFault> {
         let looks = keys.iter().map(|key| {
-            let mut operation = look(key.clone());
+            let mut operation = read_key(key.clone());
             if let Some(Request::RequestRange(range)) = &mut operation.request {
                 range.revision = self.at;
             }
             operation
         });
         let request = TxnRequest { success: nested(0, looks.collect()), ..TxnRequest::default() };
-        let found = self.inner.client.read(request, READ_PATIENCE).await?;
+        let found = self.inner.client.read(request, READ_TIMEOUT).await?;
         debug_assert!(at(&found) >= self.at, "etcd answers at the latest state or later");
         Ok(found)
     }
 }
 
-/// Objects, and the bytes of them all.
+/// Number of objects and their total size.
 #[derive(Clone, Copy, Debug, Default)]
-struct Amount {
+struct PageSize {
     objects: usize,
     bytes: usize,
 }
 
-/// How many objects to ask for when so much was taken, of sizes like these: as many as are still wanted, since the rest would be read for
-/// nothing, but no more than a page should have.
-fn page_of(request: &RangeRequest, taken: Amount, like: Option<Amount>) -> i64 {
-    // Who selects wants few of those that are read.
+/// Returns the number of objects to request after `taken` ones, if their size is like that of `like`: as many as are
+/// still wanted, but no more than a page should have.
+fn page_of(request: &RangeRequest, taken: PageSize, like: Option<PageSize>) -> i64 {
+    // A selector may discard most of the objects that are read.
     let is_plain = request.labels.is_everything();
     let wanted = request.bytes.filter(|_| is_plain).map(|most| most.saturating_sub(taken.bytes));
     let left = request.limit.filter(|_| is_plain).map(|limit| limit.saturating_sub(taken.objects));
@@ -607,7 +621,7 @@ mod tests {
         let slices = RangeRequest { bytes: Some(256 * KIB), ..all.clone() };
         let limited = RangeRequest { limit: Some(100), ..all.clone() };
         let selected = LabelSelector::parse("app=web").unwrap();
-        let amount = |objects, bytes| Amount { objects, bytes };
+        let amount = |objects, bytes| PageSize { objects, bytes };
         for (case, request, taken, like, expected) in [
             ("nothing is known", &all, amount(0, 0), None, 64),
             ("they are small", &all, amount(64, 64 * KIB), Some(amount(64, 64 * KIB)), 2048),

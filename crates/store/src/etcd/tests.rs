@@ -1,4 +1,5 @@
-//! Damage that two servers on one etcd see: one comes across it, the other mends it. And what is refused when too much is under way.
+//! Tests of damage that two servers on one etcd see: one finds it, the other repairs it. Also of writes beyond the
+//! limits.
 
 use std::time::Duration;
 
@@ -13,19 +14,24 @@ use tokio::{
 };
 
 use super::{
-    EtcdConfig, READ_PATIENCE,
-    client::Client,
+    EtcdConfig, READ_TIMEOUT,
+    client::EtcdClient,
     commit::{delete, put},
-    layout::{Layout, Numbering, range_of},
+    layout::{EtcdLayout, RevisionMapping, range_of},
     open_etcd,
     proto::{PutRequest, RangeRequest as Read, RequestOp, TxnRequest, request_op::Request},
 };
 use crate::{
-    Compaction, Damage, Damaged, DynStore, Engine, Expect, HistoryBounds, RangeRequest, RangeScope, StoreConfig,
-    StoreError, Transaction, WatchScope, committer::QUEUE_BYTES,
+    api::{
+        DynStore, Expect, RangeRequest, RangeScope, StoreError, Transaction, WatchScope,
+        damage::{Damage, DamagedObject},
+    },
+    embedded::committer::QUEUE_BYTES,
+    maintenance::retention::{CompactionOutcome, HistoryBounds},
+    open::{Engine, StoreConfig},
 };
 
-/// How long a deletion may take, one that another server goes on with included.
+/// Time limit of a deletion, including one that another server continues.
 const SWEPT: Duration = Duration::from_secs(60);
 
 fn key(name: &str) -> ObjectKey {
@@ -33,17 +39,17 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced(LogicalClusterId::new(1), GroupResource::new("", "configmaps"), shop, name.parse().unwrap())
 }
 
-/// Who writes past all servers.
-struct Intruder {
-    client: Client,
-    layout: Layout,
+/// Client that writes to etcd, bypassing all servers.
+struct RawWriter {
+    client: EtcdClient,
+    layout: EtcdLayout,
 }
 
-impl Intruder {
+impl RawWriter {
     async fn flip(&self, key: &ObjectKey) {
         let at = self.layout.object(key);
         let request = Read { key: at.clone().into(), ..Read::default() };
-        let found = self.client.range(request, READ_PATIENCE).await.unwrap();
+        let found = self.client.range(request, READ_TIMEOUT).await.unwrap();
         let mut value = found.kvs[0].value.to_vec();
         *value.last_mut().unwrap() ^= 4;
         self.write(put(at, Bytes::from(value))).await;
@@ -53,13 +59,13 @@ impl Intruder {
         self.write(put(key.to_vec(), Bytes::from_static(b"somebody else's"))).await;
     }
 
-    /// Between these two nothing was at the key of an object.
+    /// No object key existed between these two.
     async fn never_had(&self, key: &ObjectKey, from: ResourceVersion, to: ResourceVersion) {
         let at = |number: ResourceVersion| self.layout.numbering.transaction(number.get());
         assert!(at(from) < at(to));
         for revision in at(from)..=at(to) {
             let request = Read { key: self.layout.object(key).into(), revision, ..Read::default() };
-            assert_eq!(self.client.range(request, READ_PATIENCE).await.unwrap().kvs, []);
+            assert_eq!(self.client.range(request, READ_TIMEOUT).await.unwrap().kvs, []);
         }
     }
 
@@ -67,11 +73,11 @@ impl Intruder {
         self.write(delete(self.layout.object(key))).await;
     }
 
-    /// Waits until nothing is left to be removed of a logical cluster.
+    /// Waits until the sweep of a logical cluster has ended.
     async fn until_swept(&self, cluster: LogicalClusterId) {
         let sweep = Read { key: self.layout.sweep(cluster).into(), ..Read::default() };
         let swept = async {
-            while !self.client.range(sweep.clone(), READ_PATIENCE).await.unwrap().kvs.is_empty() {
+            while !self.client.range(sweep.clone(), READ_TIMEOUT).await.unwrap().kvs.is_empty() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
@@ -80,7 +86,7 @@ impl Intruder {
 
     async fn write(&self, operation: RequestOp) {
         let request = TxnRequest { success: vec![operation], ..TxnRequest::default() };
-        self.client.write(request, READ_PATIENCE).await.unwrap();
+        self.client.write(request, READ_TIMEOUT).await.unwrap();
     }
 }
 
@@ -89,20 +95,20 @@ fn endpoints() -> Vec<String> {
     urls.split(',').map(str::to_owned).collect()
 }
 
-async fn servers() -> (DynStore, DynStore, Intruder) {
+async fn servers() -> (DynStore, DynStore, RawWriter) {
     servers_by(endpoints()).await
 }
 
-/// Two servers, one of which reaches etcd in a way of its own.
-async fn servers_by(way: Vec<String>) -> (DynStore, DynStore, Intruder) {
+/// Two servers, one of which reaches etcd through a proxy.
+async fn servers_by(way: Vec<String>) -> (DynStore, DynStore, RawWriter) {
     let mut etcd = EtcdConfig::new(endpoints());
     etcd.prefix = format!("/damage/{}/", Seams::system().uid());
     let config = StoreConfig::new(Engine::Memory, None);
     let by_way = EtcdConfig { endpoints: way, ..etcd.clone() };
     let (one, _) = open_etcd(&by_way, &config, &Seams::system()).await.unwrap();
     let (other, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
-    let layout = Layout { prefix: etcd.prefix.clone().into_bytes(), numbering: Numbering { base: 0 } };
-    let intruder = Intruder { client: Client::new(&etcd).unwrap(), layout };
+    let layout = EtcdLayout { prefix: etcd.prefix.clone().into_bytes(), numbering: RevisionMapping { base: 0 } };
+    let intruder = RawWriter { client: EtcdClient::new(&etcd).unwrap(), layout };
     let placement = json!({"clusters": [{"name": "east", "uid": "e-1", "phase": "Active", "epoch": 1}]}).to_string();
     let object = json!({"metadata": {"ownerReferences": [{"uid": "o-1"}],
         "annotations": {"portolan.dev/placement": placement}}});
@@ -112,9 +118,9 @@ async fn servers_by(way: Vec<String>) -> (DynStore, DynStore, Intruder) {
     (one, other, intruder)
 }
 
-/// What can be read of what is placed, and what cannot.
-async fn placed(store: &DynStore) -> (Vec<String>, Vec<Damaged>) {
-    let page = store.range(RangeRequest::all(RangeScope::PlacedOn("e-1".into())).past_damage()).await.unwrap();
+/// Returns the readable and the unreadable objects of a placement.
+async fn placed(store: &DynStore) -> (Vec<String>, Vec<DamagedObject>) {
+    let page = store.range(RangeRequest::all(RangeScope::PlacedOn("e-1".into())).skip_damaged()).await.unwrap();
     (page.objects.iter().map(|object| object.key.name.to_string()).collect(), page.damaged)
 }
 
@@ -132,8 +138,8 @@ async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
             Damage::Missing => intruder.remove(&key(name)).await,
             _ => intruder.flip(&key(name)).await,
         }
-        let found = Damaged { key: key(name), why };
-        // What was done to it has been seen by who watches from now on.
+        let found = DamagedObject { key: key(name), why };
+        // Later watches have seen the change.
         one.get(&key("a")).await.unwrap();
         let mut watch = one.watch(WatchScope::PlacedOn("e-1".into()), None).await.unwrap();
         assert_eq!(placed(&one).await.1, std::slice::from_ref(&found), "{why}");
@@ -173,7 +179,7 @@ async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
     other.close().await;
 }
 
-/// Waits for what the servers hear of from etcd alone.
+/// Waits for events that the servers receive only from etcd.
 async fn until(case: &str, holds: impl Fn() -> bool) {
     for _ in 0..200 {
         if holds() {
@@ -212,7 +218,7 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
         ] {
             let all = RangeRequest::all(scope.clone());
             assert_eq!(is_damaged(store.range(all.clone()).await, Damage::Key), count > 0, "{server}: {scope:?}");
-            let page = store.range(RangeRequest { limit: Some(10), ..all.past_damage() }).await.unwrap();
+            let page = store.range(RangeRequest { limit: Some(10), ..all.skip_damaged() }).await.unwrap();
             let found = (page.objects.len(), page.damaged.len());
             assert_eq!(found, (if count > 0 { 4 } else { 3 }, count), "{server}: {scope:?}");
         }
@@ -224,7 +230,7 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
     until("only one is left", || [&one, &other].iter().all(|store| store.known_damage().len() == 1)).await;
     one.delete_cluster(cluster).await.unwrap();
     intruder.until_swept(cluster).await;
-    assert_eq!(one.range(RangeRequest::all(RangeScope::All).past_damage()).await.unwrap().objects, []);
+    assert_eq!(one.range(RangeRequest::all(RangeScope::All).skip_damaged()).await.unwrap().objects, []);
     one.close().await;
     other.close().await;
 }
@@ -234,14 +240,14 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
 async fn what_only_indexes_name_of_a_logical_cluster_that_is_gone_goes_too() {
     let (one, other, intruder) = servers().await;
     intruder.remove(&key("b")).await;
-    let missing = Damaged { key: key("b"), why: Damage::Missing };
+    let missing = DamagedObject { key: key("b"), why: Damage::Missing };
     assert_eq!(placed(&other).await.1, std::slice::from_ref(&missing));
     let mut watch = other.watch(WatchScope::PlacedOn("e-1".into()), None).await.unwrap();
     one.delete_cluster(key("b").cluster).await.unwrap();
     let left = async |prefix: Vec<u8>| {
         let (from, to) = range_of(prefix);
         let request = Read { key: from.into(), range_end: to.into(), ..Read::default() };
-        intruder.client.range(request, READ_PATIENCE).await.unwrap().kvs.len()
+        intruder.client.range(request, READ_TIMEOUT).await.unwrap().kvs.len()
     };
     intruder.until_swept(key("b").cluster).await;
     assert_eq!(left(intruder.layout.owned_in(key("b").cluster)).await, 0);
@@ -271,13 +277,13 @@ async fn many_entries_of_logical_clusters_that_are_gone_are_taken_away_by_few_wr
     for cluster in [7, 8] {
         let entries = (0..125).map(|n| intruder.layout.entry(&of(cluster, n), &scope).unwrap());
         let success = entries.map(|entry| put(entry, Bytes::new())).collect();
-        intruder.client.write(TxnRequest { success, ..TxnRequest::default() }, READ_PATIENCE).await.unwrap();
+        intruder.client.write(TxnRequest { success, ..TxnRequest::default() }, READ_TIMEOUT).await.unwrap();
     }
     one.delete_cluster(LogicalClusterId::new(7)).await.unwrap();
     let left = async |prefix: Vec<u8>| {
         let (from, to) = range_of(prefix);
         let request = Read { key: from.into(), range_end: to.into(), ..Read::default() };
-        intruder.client.range(request, READ_PATIENCE).await.unwrap()
+        intruder.client.range(request, READ_TIMEOUT).await.unwrap()
     };
     intruder.until_swept(LogicalClusterId::new(7)).await;
     let index = || intruder.layout.placed_on("e-1").unwrap();
@@ -294,7 +300,7 @@ async fn many_entries_of_logical_clusters_that_are_gone_are_taken_away_by_few_wr
     other.close().await;
 }
 
-/// They are asked for a hundred at once, and that many have no place in one answer.
+/// Checks reads of a hundred objects that do not fit into one answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn large_objects_that_an_index_names_are_read_in_as_many_answers_as_it_takes() {
@@ -320,14 +326,14 @@ async fn of_many_keys_of_somebody_else_each_read_notes_some() {
             put(intruder.layout.under(b'o', &[name.as_bytes()]), Bytes::from_static(b"foreign"))
         });
         let request = TxnRequest { success: foreign.collect(), ..TxnRequest::default() };
-        intruder.client.write(request, READ_PATIENCE).await.unwrap();
+        intruder.client.write(request, READ_TIMEOUT).await.unwrap();
     }
     let mut etcd = EtcdConfig::new(endpoints());
     etcd.prefix = String::from_utf8(intruder.layout.prefix.clone()).unwrap();
     let config = StoreConfig::new(Engine::Memory, None);
     let (late, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
     for noted in [64, 128, 192] {
-        let everything = RangeRequest::all(RangeScope::Everything(LogicalClusterId::new(1))).past_damage();
+        let everything = RangeRequest::all(RangeScope::Everything(LogicalClusterId::new(1))).skip_damaged();
         assert_eq!(late.range(everything).await.unwrap().objects.len(), 3);
         assert_eq!(late.known_damage().len(), noted);
     }
@@ -336,13 +342,13 @@ async fn of_many_keys_of_somebody_else_each_read_notes_some() {
     }
 }
 
-/// Whether a server forgets a state when it may.
+/// Returns true if a server compacts a state when it may.
 async fn forgets(store: &DynStore, held: ResourceVersion) -> bool {
     store.compact(store.current()).await.unwrap();
     store.oldest() > held
 }
 
-/// Waits until a server forgets a state, for longer than a lease.
+/// Waits until a server compacts a state, for longer than a lease.
 async fn forgets_in_time(store: &DynStore, held: ResourceVersion) {
     let gone = async {
         while !forgets(store, held).await {
@@ -367,16 +373,17 @@ async fn what_one_server_holds_no_other_forgets() {
         let held = one.hold(None).await;
         let at = one.current();
         change(&other).await;
-        let bounds = HistoryBounds { time: Duration::MAX, revisions: 1 };
+        let bounds = HistoryBounds { time: Duration::MAX, revisions: 1, bytes: u64::MAX };
         bounds.enforce(&*other, None).await.unwrap();
         assert!(!forgets(&other, at).await, "the other compacts, and keeps it");
-        assert_eq!(bounds.enforce(&*other, None).await.unwrap(), Compaction::Held);
+        assert_eq!(bounds.enforce(&*other, None).await.unwrap(), CompactionOutcome::Held);
         let then = RangeRequest { at: Some(at), ..RangeRequest::all(RangeScope::All) };
         assert_eq!(one.range(then).await.unwrap().objects.len(), 3);
         let again = one.hold(Some(at)).await;
-        match ends_with_the_server {
-            true => one.close().await,
-            false => drop(held),
+        if ends_with_the_server {
+            one.close().await
+        } else {
+            drop(held)
         }
         if !ends_with_the_server {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -414,7 +421,7 @@ async fn a_key_of_somebody_else_holds_nothing() {
     let (one, other, intruder) = servers().await;
     let at = one.current();
     change(&other).await;
-    let lease = intruder.client.grant(60, READ_PATIENCE).await.unwrap();
+    let lease = intruder.client.grant(60, READ_TIMEOUT).await.unwrap();
     let put = PutRequest { key: intruder.layout.hold("mine").into(), value: Bytes::from_static(b"1"), lease };
     intruder.write(RequestOp { request: Some(Request::RequestPut(put)) }).await;
     intruder.put(&intruder.layout.hold("")).await;
@@ -423,13 +430,13 @@ async fn a_key_of_somebody_else_holds_nothing() {
     other.close().await;
 }
 
-/// A way to etcd that can be cut.
-struct Bridge {
+/// Proxy to etcd that can be cut.
+struct CuttableProxy {
     url: String,
     is_open: watch::Sender<bool>,
 }
 
-impl Bridge {
+impl CuttableProxy {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -443,7 +450,7 @@ impl Bridge {
                     if *opened.borrow() {
                         let mut far = TcpStream::connect(etcd).await.unwrap();
                         tokio::select! {
-                            // Either side ends a connection as it likes.
+                            // Either side may close a connection.
                             _ = copy_bidirectional(&mut near, &mut far) => {}
                             _ = opened.wait_for(|is_open| !is_open) => {}
                         }
@@ -458,7 +465,7 @@ impl Bridge {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
-    let bridge = Bridge::new().await;
+    let bridge = CuttableProxy::new().await;
     let (one, other, _) = servers_by(vec![bridge.url.clone()]).await;
     let held = one.hold(None).await;
     let at = one.current();
@@ -468,7 +475,7 @@ async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
     assert!(!forgets(&other, at).await);
     bridge.is_open.send_replace(false);
     drop(held);
-    // Longer than anybody tries to tell of its end, and too short for the server's lease to be lost.
+    // Longer than the attempts to announce its end, and too short for the server's lease to expire.
     tokio::time::sleep(Duration::from_millis(4500)).await;
     bridge.is_open.send_replace(true);
     forgets_in_time(&other, at).await;
@@ -485,7 +492,7 @@ async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn a_server_that_missed_what_is_compacted_lets_no_watch_go_on_from_within() {
-    let bridge = Bridge::new().await;
+    let bridge = CuttableProxy::new().await;
     let (one, other, intruder) = servers_by(vec![bridge.url.clone()]).await;
     bridge.is_open.send_replace(false);
     let create = async |name: &str| {
@@ -505,7 +512,7 @@ async fn a_server_that_missed_what_is_compacted_lets_no_watch_go_on_from_within(
     until("it goes on", || one.current() >= other.current()).await;
     for (server, store) in [("one", &one), ("the other", &other)] {
         let told = match store.watch(WatchScope::PlacedOn("e-1".into()), Some(between)).await {
-            Ok(mut watch) => timeout(READ_PATIENCE, watch.next()).await.expect(server).map(drop),
+            Ok(mut watch) => timeout(READ_TIMEOUT, watch.next()).await.expect(server).map(drop),
             Err(error) => Err(error),
         };
         assert!(matches!(told, Err(StoreError::Compacted { .. } | StoreError::Damaged { .. })), "{server}: {told:?}");

@@ -1,4 +1,4 @@
-//! The data directory: one process at a time, one engine, and a file that exists is a whole one.
+//! Data directory: one process at a time, one engine, and only complete files under their final names.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -11,46 +11,54 @@ use std::{
 use portolan_types::Seams;
 
 use super::{
-    Engine, OpenError, StoreConfig, initialize,
-    unwritten::Unwritten,
-    witness::{Held, Witness},
+    Engine, OpenError, StoreConfig,
+    high_water_mark::{HighWaterMark, MarkedDataDir},
+    initialize,
+    overlay_file::OverlayFile,
 };
 use crate::{
-    BackendError, Opening, SnapshotError,
-    kv::{KvResult, NewerLayout, OlderLayout, OrderedKv, RedbKv, SledKv, failed, failure, read},
-    load::{FORMAT, Found, LoadError, load},
+    api::{BackendError, open_progress::OpenProgress},
+    engine::{
+        KvResult, NewerLayout, OlderLayout, OrderedKv, RedbKv, SledKv, failed, failure,
+        files::{as_folder, sync_folder},
+        read,
+    },
+    read::bookkeeping::{FORMAT, LoadError, StoreBookkeeping, load},
 };
 
-/// Held locked as long as a process has the store open.
+/// Data directory that has a store already.
+pub(crate) struct OccupiedDataDir(pub(crate) PathBuf);
+
+/// Lock file, locked while a process has the store open.
 const LOCK: &str = "store.lock";
-/// How long who only looks at a lock may hold it.
-const LOOK: Duration = Duration::from_millis(20);
-/// redb's file.
+/// Time for which [`is_in_use`] may hold the lock.
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// File of redb.
 const REDB: &str = "store.redb";
-/// sled's folder.
+/// Folder of sled.
 const SLED: &str = "store.sled";
 const ENGINES: [(&str, Engine); 2] = [(REDB, Engine::Redb), (SLED, Engine::Sled)];
-/// Follows the name while an empty store is made, which the next start may do again.
+/// Suffix of an empty store while it is created. The next start may create it again.
 const NEW: &str = ".new";
-/// Follows the name while a store is made of a snapshot: what is left there is of a restore that was broken off, and an empty store
-/// must not be taken for what it was to become.
+/// Suffix of a store while a snapshot is restored into it. A leftover belongs to an interrupted restore, and must not
+/// be replaced by an empty store.
 const RESTORING: &str = ".restoring";
 
-/// A data directory that this process alone uses, until it is dropped.
-pub(crate) struct Home {
+/// Data directory that this process has locked, until it is dropped.
+pub(crate) struct LockedDataDir {
     dir: PathBuf,
     files: PathBuf,
-    /// Nothing can be written there, and nothing is.
+    /// True if the disk is read-only; nothing is written then.
     is_read_only: bool,
     _lock: Option<File>,
 }
 
-impl Home {
+impl LockedDataDir {
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The engine's file or folder.
+    /// Returns the engine's file or folder.
     pub(super) fn files(&self) -> PathBuf {
         self.files.clone()
     }
@@ -61,28 +69,31 @@ impl Home {
 }
 
 /// Locks the data directory and opens the engine's files in it.
-pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
+pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn OrderedKv>, LockedDataDir), OpenError> {
     let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
     make_private(&dir).map_err(io_error("making the data directory", &dir))?;
-    let lock = lock(&dir, || thread::sleep(LOOK))?;
+    let lock = lock(&dir, || thread::sleep(LOCK_RETRY_PAUSE))?;
     refuse_other_engine(&dir, config.engine)?;
     portolan_types::failpoint!("store/directory-locked");
     let opener = opener(config.engine)?;
     let kv = opener.open(&dir, config, seams)?;
     portolan_types::failpoint!("store/engine-opened");
-    Ok((kv, Home { files: dir.join(opener.name), dir, is_read_only: false, _lock: Some(lock) }))
+    Ok((kv, LockedDataDir { files: dir.join(opener.name), dir, is_read_only: false, _lock: Some(lock) }))
 }
 
-/// As [`prepare`], for who only reads: a store that is there, also where nothing can be written.
+/// Opens an existing store for reading, also from a read-only disk.
 ///
 /// # Errors
-/// Those of [`find`] and [`prepare`]; `ReadOnly` for an engine that writes as soon as it is opened.
-pub(super) fn prepare_to_read(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
+/// Returns the errors of [`find_engine`] and [`prepare`]; `ReadOnly` for an engine that writes as soon as it is opened.
+pub(super) fn prepare_to_read(
+    config: &StoreConfig,
+    seams: &Seams,
+) -> Result<(Box<dyn OrderedKv>, LockedDataDir), OpenError> {
     let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
-    find(&dir)?;
+    find_engine(&dir)?;
     refuse_other_engine(&dir, config.engine)?;
     match prepare(config, seams) {
-        Err(OpenError::Io { source, .. }) if forbids_writing(source.kind()) => peek(dir, config),
+        Err(OpenError::Io { source, .. }) if forbids_writing(source.kind()) => open_without_writing(dir, config),
         prepared => prepared,
     }
 }
@@ -91,37 +102,41 @@ fn forbids_writing(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Opens a store for a look, which changes nothing: what redb writes to recover goes to memory.
+/// Opens a store without changing its files: redb's recovery writes go to memory.
 ///
 /// # Errors
-/// `InUse`; `ReadOnly` for an engine that must write; `Io`, of which [`is_older`] knows, for a store that would have to be converted;
-/// those of the engine.
-pub(super) fn peek(dir: PathBuf, config: &StoreConfig) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
+/// `InUse`; `ReadOnly` for an engine that must write; `Io` (see [`is_older_format`]) for a store that would have to be
+/// converted; those of the engine.
+pub(super) fn open_without_writing(
+    dir: PathBuf,
+    config: &StoreConfig,
+) -> Result<(Box<dyn OrderedKv>, LockedDataDir), OpenError> {
     let lock = shared_lock(&dir)?;
     let files = dir.join(opener(config.engine)?.name);
     if config.engine != Engine::Redb {
         return Err(OpenError::ReadOnly { dir, engine: config.engine });
     }
-    let disk = Unwritten::open(&files).map_err(io_error("opening", &files))?;
-    let peeked = RedbKv::peek(&files, disk, config.cache_bytes, &config.opening);
+    let disk = OverlayFile::open(&files).map_err(io_error("opening", &files))?;
+    let peeked = RedbKv::open_without_writing(&files, disk, config.cache_bytes, &config.opening);
     let kv = peeked.map_err(|error| match error.source {
         Some(source) if source.is::<OlderLayout>() => {
             io_error("opening", &files)(io::Error::new(io::ErrorKind::Unsupported, source))
         }
         source => refused(&dir, BackendError { source, ..error }),
     })?;
-    Ok((Box::new(kv), Home { dir, files, is_read_only: true, _lock: lock }))
+    Ok((Box::new(kv), LockedDataDir { dir, files, is_read_only: true, _lock: lock }))
 }
 
-/// Whether a store was not opened only because nothing was to be written, and it is of an older format.
-pub(super) fn is_older(error: &OpenError) -> bool {
+/// Returns true if a store was not opened only because it has an older format and nothing may be written.
+pub(super) fn is_older_format(error: &OpenError) -> bool {
     matches!(error, OpenError::Io { source, .. } if source.get_ref().is_some_and(|source| source.is::<OlderLayout>()))
 }
 
-/// Keeps servers out for as long as it is held, by the lock that they take; `None` where there is none.
+/// Takes the servers' lock in shared mode, so that no server starts while it is held. Returns `None` if there is no
+/// lock file.
 ///
 /// # Errors
-/// `InUse`; `Io` when the lock cannot be read.
+/// `InUse`; `Io` if the lock cannot be read.
 fn shared_lock(dir: &Path) -> Result<Option<File>, OpenError> {
     let path = dir.join(LOCK);
     let file = match File::open(&path) {
@@ -135,32 +150,32 @@ fn shared_lock(dir: &Path) -> Result<Option<File>, OpenError> {
     }
 }
 
-/// Makes a store in a data directory that has none, with what `fill` writes.
+/// Creates a store in a data directory that has none, with the content that `fill` writes.
 ///
-/// # Errors
-/// `Occupied` when there is one; those of `fill`, and of using the directory. No store is left then, and none is begun there until
+/// `Occupied` if there is a store; those of `fill`, and of using the directory. No store is left then, and no empty one
+/// is created there until the restore was repeated or its leftover removed.
 /// this has been done again, or what is left was removed.
-pub(crate) fn make<T>(
+pub(crate) fn create_store<T, E: From<OpenError> + From<OccupiedDataDir>>(
     config: &StoreConfig,
-    fill: impl FnOnce(&dyn OrderedKv) -> Result<T, SnapshotError>,
-) -> Result<T, SnapshotError> {
+    fill: impl FnOnce(&dyn OrderedKv) -> Result<T, E>,
+) -> Result<T, E> {
     let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
     make_private(&dir).map_err(io_error("making the data directory", &dir))?;
-    let _lock = lock(&dir, || thread::sleep(LOOK))?;
+    let _lock = lock(&dir, || thread::sleep(LOCK_RETRY_PAUSE))?;
     refuse_other_engine(&dir, config.engine)?;
     let opener = opener(config.engine)?;
-    if dir.join(opener.name).exists() || Witness::refuse_if_told(&dir, &dir.join(opener.name)).is_err() {
-        return Err(SnapshotError::Occupied(dir));
+    if dir.join(opener.name).exists() || HighWaterMark::refuse_if_present(&dir, &dir.join(opener.name)).is_err() {
+        return Err(OccupiedDataDir(dir).into());
     }
-    // Also those of another engine: what is restored now is meant instead.
+    // Leftovers of another engine go too: this restore replaces them.
     for left in [REDB, SLED].map(|name| dir.join(format!("{name}{RESTORING}"))) {
         remove_if_there(&left).map_err(io_error("removing", &left))?;
     }
-    opener.make(&dir, config, RESTORING, fill)
+    opener.create_files(&dir, config, RESTORING, fill)
 }
 
 /// # Errors
-/// `HalfRestored` when a restore was begun in the data directory, and broken off.
+/// `HalfRestored` if a restore into the data directory was interrupted.
 fn refuse_half_restored(dir: &Path) -> Result<(), OpenError> {
     let left = [REDB, SLED].map(|name| dir.join(format!("{name}{RESTORING}")));
     match left.into_iter().find(|left| left.exists()) {
@@ -169,11 +184,11 @@ fn refuse_half_restored(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Whose store lies in a directory.
+/// Returns the engine of the store in a directory.
 ///
 /// # Errors
-/// Why there is none: `NoFolder`, `HalfRestored`, `Lost`, `NoStore`; `Io` when it cannot be looked for.
-pub fn find(dir: &Path) -> Result<Engine, OpenError> {
+/// `NoFolder`, `HalfRestored`, `Lost` or `NoStore` if there is no store; `Io` if the directory cannot be read.
+pub fn find_engine(dir: &Path) -> Result<Engine, OpenError> {
     let is_there = |name: &str| {
         let path = dir.join(name);
         path.try_exists().map_err(io_error("looking for", &path))
@@ -187,27 +202,28 @@ pub fn find(dir: &Path) -> Result<Engine, OpenError> {
         }
     }
     refuse_half_restored(dir)?;
-    Witness::refuse_if_told(dir, &dir.join(REDB)).map_err(OpenError::Lost)?;
+    HighWaterMark::refuse_if_present(dir, &dir.join(REDB)).map_err(OpenError::Lost)?;
     Err(OpenError::NoStore(dir.to_owned()))
 }
 
-fn opener(engine: Engine) -> Result<Opener, OpenError> {
+fn opener(engine: Engine) -> Result<EngineOpener, OpenError> {
     match engine {
-        Engine::Redb => Ok(Opener { name: REDB, open: open_redb, data: "" }),
-        Engine::Sled => Ok(Opener { name: SLED, open: open_sled, data: "db" }),
+        Engine::Redb => Ok(EngineOpener { name: REDB, open: open_redb, data: "" }),
+        Engine::Sled => Ok(EngineOpener { name: SLED, open: open_sled, data: "db" }),
         Engine::Memory => Err(OpenError::NoDirectory(engine)),
     }
 }
 
-/// Makes a directory and those above it that are missing. Each name is synced before the next folder is made in it: the store
-/// would be lost with any of them. A process that was killed in between leaves one that is not, the lowest that is there.
+/// Creates a directory and its missing parents. Each name is synced before the next folder is created in it: the store
+/// would be lost with any of them. A killed process may leave the deepest existing folder unsynced, so that one is
+/// synced first.
 fn make_private(dir: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !as_folder(dir).exists()).collect();
     if let Some(lowest) = dir.ancestors().nth(missing.len()) {
         sync_found_name(as_folder(lowest))?;
     }
     let mut builder = fs::DirBuilder::new();
-    // One that somebody else has just made is as good.
+    // Another process may have created the folder just now.
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -217,18 +233,8 @@ fn make_private(dir: &Path) -> io::Result<()> {
     })
 }
 
-/// A folder as the system wants it named: the parent of a relative name may be nothing.
-pub(crate) fn as_folder(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-/// Makes the name of a folder that is there durable. Where that cannot be (a folder above that may not be read, a file system
-/// that is only read, or syncs no folders) it is not one that a process of ours has just made.
+/// Syncs the name of an existing folder. Errors are ignored if the parent is not readable or its file system is
+/// read-only or does not sync folders: such a folder was not created by this server.
 fn sync_found_name(folder: &Path) -> io::Result<()> {
     match folder.parent().map_or(Ok(()), |parent| sync_folder(as_folder(parent))) {
         Err(error) if is_not_ours(error.kind()) => Ok(()),
@@ -240,7 +246,7 @@ fn is_not_ours(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Locks a data directory, once more after a pause: who only looked ([`is_in_use`]) has let go by then.
+/// Locks a data directory; retries once after a pause, because [`is_in_use`] may hold the lock briefly.
 fn lock(dir: &Path, pause: impl FnOnce()) -> Result<File, OpenError> {
     let path = dir.join(LOCK);
     let mut options = OpenOptions::new();
@@ -262,44 +268,45 @@ fn lock(dir: &Path, pause: impl FnOnce()) -> Result<File, OpenError> {
     }
 }
 
-/// Whether a process has the store in a directory open.
+/// Returns true if a process has the store in a directory open.
 pub fn is_in_use(dir: &Path) -> bool {
     let lock = File::open(dir.join(LOCK)).and_then(|file| file.try_lock_shared().map_err(io::Error::from));
     lock.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Whose store a directory holds, if any.
-pub fn found_in(dir: &Path) -> Option<Engine> {
+/// Returns the engine of the store in a directory, if there is one.
+pub fn engine_in(dir: &Path) -> Option<Engine> {
     ENGINES.into_iter().find(|(name, _)| dir.join(name).exists()).map(|(_, engine)| engine)
 }
 
 fn refuse_other_engine(dir: &Path, engine: Engine) -> Result<(), OpenError> {
-    match found_in(dir) {
+    match engine_in(dir) {
         Some(found) if found != engine => Err(OpenError::OtherEngine { dir: dir.to_owned(), found }),
         Some(_) | None => Ok(()),
     }
 }
 
-/// How to open the files of an engine.
-struct Opener {
+/// Functions and file names to open the files of an engine.
+struct EngineOpener {
     name: &'static str,
-    open: fn(&Path, usize, &Opening) -> KvResult<Box<dyn OrderedKv>>,
-    /// The file, within the engine's folder if it has one, that holds the data and is never empty.
+    open: fn(&Path, usize, &OpenProgress) -> KvResult<Box<dyn OrderedKv>>,
+    /// Path of the data file within the engine's folder, or empty. The data file is never empty.
     data: &'static str,
 }
 
-impl Opener {
-    /// Opens the engine, or makes it when it is not there.
+impl EngineOpener {
+    /// Opens the engine's files, or creates them if missing.
     fn open(&self, dir: &Path, config: &StoreConfig, seams: &Seams) -> Result<Box<dyn OrderedKv>, OpenError> {
         let damaged = |error| refused(dir, error);
         let path = dir.join(self.name);
         if !path.exists() {
-            Witness::refuse_if_told(dir, &path).map_err(|what| damaged(failed(what)))?;
+            HighWaterMark::refuse_if_present(dir, &path).map_err(|what| damaged(failed(what)))?;
             refuse_half_restored(dir)?;
-            self.make(dir, config, NEW, |kv| initialize(kv, seams).map_err(damaged))?;
+            self.create_files(dir, config, NEW, |kv| initialize(kv, seams).map_err(damaged))?;
         } else {
-            // Whoever moved it in place may have been killed before the name was synced, and before it had its mark.
-            Witness::settle(dir).and_then(|()| sync_folder(dir)).map_err(io_error("syncing", dir))?;
+            // A process that moved the files in place may have been killed before it synced the name and wrote the
+            // mark.
+            HighWaterMark::finish_move(dir).and_then(|()| sync_folder(dir)).map_err(io_error("syncing", dir))?;
         }
         let data = self.data_in(&path);
         if fs::metadata(&data).map_or(0, |data| data.len()) == 0 {
@@ -308,9 +315,9 @@ impl Opener {
         (self.open)(&path, config.cache_bytes, &config.opening).map_err(damaged)
     }
 
-    /// Makes the engine's files under another name, and moves them in place when they are whole, so that empty or half-made
-    /// ones under their own name can only mean damage.
-    fn make<T, E: From<OpenError>>(
+    /// Creates the engine's files under another name and renames them when they are complete. Empty or incomplete files
+    /// under the final name can therefore only mean damage.
+    fn create_files<T, E: From<OpenError>>(
         &self,
         dir: &Path,
         config: &StoreConfig,
@@ -318,7 +325,7 @@ impl Opener {
         fill: impl FnOnce(&dyn OrderedKv) -> Result<T, E>,
     ) -> Result<T, E> {
         let (path, new) = (dir.join(self.name), dir.join(format!("{}{ending}", self.name)));
-        remove_if_there(&new).and_then(|()| Witness::forget_made(dir)).map_err(io_error("removing", &new))?;
+        remove_if_there(&new).and_then(|()| HighWaterMark::remove_pending(dir)).map_err(io_error("removing", &new))?;
         let kv = (self.open)(&new, config.cache_bytes, &config.opening).map_err(|error| refused(dir, error))?;
         portolan_types::failpoint!("store/new-store-opened");
         let filled = fill(&*kv).and_then(|filled| {
@@ -336,7 +343,7 @@ impl Opener {
                 Ok(filled)
             }
             Err(why) => {
-                // What was to become of a snapshot stays: a server would begin with an empty store in its place.
+                // A half-restored store stays: otherwise a server would start with an empty store in its place.
                 if ending != RESTORING {
                     remove_if_there(&new).map_err(io_error("removing", &new))?;
                 }
@@ -350,19 +357,19 @@ impl Opener {
     }
 }
 
-/// Gives a store that is whole its own name, and its mark: without one it would be taken for a store of which an operator wants what is
-/// left, whatever happens to it before its first start.
-fn move_in_place(dir: &Path, new: &Path, path: &Path, found: &Found) -> Result<(), OpenError> {
-    Witness::prepare(dir, found).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))?;
+/// Gives a complete store its final name and its mark. A store without a mark would be opened in salvage mode, whatever
+/// happens to it before its first start.
+fn move_in_place(dir: &Path, new: &Path, path: &Path, found: &StoreBookkeeping) -> Result<(), OpenError> {
+    HighWaterMark::prepare(dir, found).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))?;
     fs::rename(new, path).map_err(io_error("moving the new store in place", path))?;
     portolan_types::failpoint!("store/new-store-moved");
-    // No mark is to outlive a power loss that its store does not.
+    // The mark must not survive a power loss that its store does not survive.
     sync_folder(dir).map_err(io_error("syncing", dir))?;
     portolan_types::failpoint!("store/new-store-synced");
-    Witness::settle(dir).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))
+    HighWaterMark::finish_move(dir).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))
 }
 
-/// What the system refuses is no damage, nor is what a newer version wrote.
+/// Maps an engine's error. Errors of the operating system and newer formats are not damage.
 fn refused(dir: &Path, error: BackendError) -> OpenError {
     let damaged = OpenError::Damaged { dir: dir.to_owned(), what: error.context };
     let Some(source) = error.source else { return damaged };
@@ -377,34 +384,35 @@ fn refused(dir: &Path, error: BackendError) -> OpenError {
     }
 }
 
-fn open_redb(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Box<dyn OrderedKv>> {
+fn open_redb(path: &Path, cache_bytes: usize, opening: &OpenProgress) -> KvResult<Box<dyn OrderedKv>> {
     Ok(Box::new(RedbKv::open_if(path, cache_bytes, opening, &|kv| compare_with_mark(path, kv))?))
 }
 
-/// Compares what a store of an older format became with its mark, before nothing else is left of it.
+/// Compares a converted store with its high-water mark before the original is replaced.
 ///
 /// # Errors
-/// When the store ends before its mark, or the two do not fit together otherwise.
+/// Fails if the store ends before its mark, or belongs to another one.
 fn compare_with_mark(path: &Path, kv: &dyn OrderedKv) -> KvResult<()> {
-    let Found { identity, marks, .. } = read(kv, load)?.map_err(|error| match error {
+    let StoreBookkeeping { identity, marks, .. } = read(kv, load)?.map_err(|error| match error {
         LoadError::NewerFormat(newer) => failure("opening the store")(NewerLayout { found: newer, known: FORMAT }),
         LoadError::Damaged(_) => error.into(),
     })?;
     let dir = path.parent().unwrap_or(path).to_owned();
-    let home = Home { dir, files: path.to_owned(), is_read_only: true, _lock: None };
-    Held::compare(&home, &identity, marks.last).map_err(failed)
+    let home = LockedDataDir { dir, files: path.to_owned(), is_read_only: true, _lock: None };
+    MarkedDataDir::compare(&home, &identity, marks.last).map_err(failed)
 }
 
-fn open_sled(path: &Path, cache_bytes: usize, _: &Opening) -> KvResult<Box<dyn OrderedKv>> {
-    // A store that is there and has no mark is one of which an operator wants what is left.
-    let is_wanted_whole = !path.exists() || path.parent().is_some_and(Witness::is_in);
-    match is_wanted_whole {
-        true => Ok(Box::new(SledKv::open(path, cache_bytes)?)),
-        false => Ok(Box::new(SledKv::salvage(path, cache_bytes)?)),
+fn open_sled(path: &Path, cache_bytes: usize, _: &OpenProgress) -> KvResult<Box<dyn OrderedKv>> {
+    // An operator deletes the mark to salvage what is left of a damaged store.
+    let is_wanted_whole = !path.exists() || path.parent().is_some_and(HighWaterMark::is_in);
+    if is_wanted_whole {
+        Ok(Box::new(SledKv::open(path, cache_bytes)?))
+    } else {
+        Ok(Box::new(SledKv::salvage(path, cache_bytes)?))
     }
 }
 
-/// Waits until an engine's own threads have let go of a file that it had locked.
+/// Waits until an engine's threads have released the lock of a file.
 fn wait_until_released(path: &Path) -> io::Result<()> {
     File::open(path)?.lock()
 }
@@ -425,6 +433,7 @@ fn io_error(what: &str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::SnapshotError;
 
     #[test]
     fn who_only_looks_keeps_nobody_from_starting() {
@@ -443,11 +452,11 @@ mod tests {
         assert!(!is_in_use(dir.path()));
     }
 
-    /// Makes a store as a restore does.
+    /// Creates a store as a restore does.
     fn made(engine: Engine) -> (tempfile::TempDir, StoreConfig) {
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig::new(engine, Some(dir.path().to_owned()));
-        make(&config, fill).unwrap();
+        create_store(&config, fill).unwrap();
         (dir, config)
     }
 
@@ -467,8 +476,8 @@ mod tests {
     fn a_store_has_its_mark_before_its_first_start() {
         for engine in [Engine::Redb, Engine::Sled] {
             let (dir, config) = made(engine);
-            assert_eq!(Witness::told_in(dir.path()), Ok(Some(1)), "{engine}");
-            assert!(matches!(make(&config, fill), Err(SnapshotError::Occupied(_))), "{engine}");
+            assert_eq!(HighWaterMark::read_revision(dir.path()), Ok(Some(1)), "{engine}");
+            assert!(matches!(create_store(&config, fill), Err(SnapshotError::Occupied(_))), "{engine}");
             assert_eq!(refusal(&config), None, "{engine}");
         }
     }
@@ -498,15 +507,15 @@ mod tests {
             fs::rename(&mark, &made).unwrap();
             assert_eq!(refusal(&config), None, "{engine}");
             assert!(mark.exists() && !made.exists(), "{engine}");
-            // Before it was moved.
+            // The process was killed before the move.
             for (ending, is_refused) in [(RESTORING, true), (NEW, false)] {
                 fs::rename(&mark, &made).unwrap();
                 fs::rename(&path, in_dir(&format!("{name}{ending}"))).unwrap();
                 assert_eq!(refusal(&config).is_some(), is_refused, "{engine}{ending}");
                 if is_refused {
-                    make(&config, fill).unwrap();
+                    create_store(&config, fill).unwrap();
                 }
-                assert_eq!(Witness::told_in(dir.path()), Ok(Some(1)), "{engine}{ending}");
+                assert_eq!(HighWaterMark::read_revision(dir.path()), Ok(Some(1)), "{engine}{ending}");
                 assert_eq!((refusal(&config), made.exists()), (None, false), "{engine}{ending}");
             }
         }

@@ -1,46 +1,49 @@
-//! Looking at a store without changing anything, also beside a server that has it open.
+//! Survey of a store: reads its state without writing, also while a server has it open.
 
 use std::path::Path;
 
 use super::{
     Engine, OpenError, StoreConfig,
-    directory::{find, is_older, peek},
-    witness::{Held, Witness},
+    directory::{find_engine, is_older_format, open_without_writing},
+    high_water_mark::{HighWaterMark, MarkedDataDir},
 };
 use crate::{
-    kv::read,
-    load::{Found, LoadError, check_end, load},
+    engine::read,
+    read::bookkeeping::{LoadError, StoreBookkeeping, check_end, load},
 };
 
-/// What a store in a directory is.
+/// State of the store in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Survey {
-    /// Whose store it is.
+pub struct StoreSurvey {
+    /// Engine of the store.
     pub engine: Engine,
-    /// Another process has it open: nothing was looked at but the mark.
+    /// True if another process has it open. Only the mark was read then.
     pub is_in_use: bool,
-    /// The format that it was last opened with, and the revision that it stands at; `None` where the engine cannot tell without
-    /// writing, as of a store of an older format, or the store is in use.
+    /// Format and revision of the store. `None` if the store is in use, or if the engine cannot read them without
+    /// writing, as for an older format.
     pub state: Option<(u32, u64)>,
-    /// The revision that the mark beside it tells.
+    /// Revision in the high-water mark.
     pub mark: Option<u64>,
 }
 
-/// Looks at the store in a directory. Nothing is written. A store on redb is opened, which takes its time where it was not closed
-/// cleanly, and no server can start there meanwhile.
+/// Surveys the store in a directory without writing. A redb store is opened, which takes time if it was not closed
+/// cleanly; no server can start there meanwhile.
 ///
 /// # Errors
-/// Those of [`find`]; `NewerFormat`; `Damaged` when the store could not be opened, or its mark does not fit; `Io`.
-pub fn survey(dir: &Path) -> Result<Survey, OpenError> {
-    let engine = find(dir)?;
+/// Returns the errors of [`find_engine`]; `NewerFormat`; `Damaged` if the store could not be opened or does not fit its
+/// mark; `Io`.
+pub fn survey(dir: &Path) -> Result<StoreSurvey, OpenError> {
+    let engine = find_engine(dir)?;
     let damaged = |what| OpenError::Damaged { dir: dir.to_owned(), what };
-    let mark = Witness::told_in(dir).map_err(damaged)?;
+    let mark = HighWaterMark::read_revision(dir).map_err(damaged)?;
     let config = StoreConfig::new(engine, Some(dir.to_owned()));
-    let (kv, home) = match peek(dir.to_owned(), &config) {
+    let (kv, home) = match open_without_writing(dir.to_owned(), &config) {
         Ok(opened) => opened,
-        Err(OpenError::InUse(_)) => return Ok(Survey { engine, is_in_use: true, state: None, mark }),
-        Err(OpenError::ReadOnly { .. }) => return Ok(Survey { engine, is_in_use: false, state: None, mark }),
-        Err(older) if is_older(&older) => return Ok(Survey { engine, is_in_use: false, state: None, mark }),
+        Err(OpenError::InUse(_)) => return Ok(StoreSurvey { engine, is_in_use: true, state: None, mark }),
+        Err(OpenError::ReadOnly { .. }) => return Ok(StoreSurvey { engine, is_in_use: false, state: None, mark }),
+        Err(older) if is_older_format(&older) => {
+            return Ok(StoreSurvey { engine, is_in_use: false, state: None, mark });
+        }
         Err(other) => return Err(other),
     };
     let looked = read(&*kv, |view| {
@@ -49,10 +52,11 @@ pub fn survey(dir: &Path) -> Result<Survey, OpenError> {
         Ok(found)
     });
     kv.close();
-    let refused = |error: LoadError| super::Refusal::Load(error).in_directory(dir.to_owned());
-    let Found { format, identity, marks, .. } = looked.map_err(|error| refused(error.into()))?.map_err(refused)?;
-    Held::compare(&home, &identity, marks.last).map_err(damaged)?;
-    Ok(Survey { engine, is_in_use: false, state: Some((format, marks.last)), mark })
+    let refused = |error: LoadError| super::StoreStartError::Load(error).in_directory(dir.to_owned());
+    let StoreBookkeeping { format, identity, marks, .. } =
+        looked.map_err(|error| refused(error.into()))?.map_err(refused)?;
+    MarkedDataDir::compare(&home, &identity, marks.last).map_err(damaged)?;
+    Ok(StoreSurvey { engine, is_in_use: false, state: Some((format, marks.last)), mark })
 }
 
 #[cfg(test)]
@@ -62,22 +66,29 @@ mod tests {
     use portolan_types::{LogicalClusterId, ObjectKey, Record, Seams};
 
     use super::*;
-    use crate::{Expect, Objects, Transaction, kv::RedbKv, load::FORMAT, open, open_to_read, verify};
+    use crate::{
+        api::{Expect, Transaction},
+        engine::RedbKv,
+        object_client::ObjectClient,
+        open::{open, open_to_read, verify},
+        read::bookkeeping::FORMAT,
+    };
 
-    /// All files below a directory, with what they hold.
+    /// Reads all files of a directory.
     fn files(dir: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
         let mut all = BTreeMap::new();
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => all.extend(files(&path)),
-                false => drop(all.insert(path.clone(), fs::read(&path).unwrap())),
+            if path.is_dir() {
+                all.extend(files(&path))
+            } else {
+                drop(all.insert(path.clone(), fs::read(&path).unwrap()))
             }
         }
         all
     }
 
-    async fn write(objects: &Objects, name: &str) {
+    async fn write(objects: &ObjectClient, name: &str) {
         let resource = portolan_types::GroupResource::new("", "configmaps");
         let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap());
         let record = Some(Record::of(&serde_json::json!({"data": name})));
@@ -89,7 +100,7 @@ mod tests {
         for engine in [Engine::Redb, Engine::Sled] {
             let dir = tempfile::tempdir().unwrap();
             let config = || StoreConfig::new(engine, Some(dir.path().to_owned()));
-            let objects = Objects::new(open(config(), Seams::system()).unwrap());
+            let objects = ObjectClient::new(open(config(), Seams::system()).unwrap());
             write(&objects, "a").await;
             let running = survey(dir.path()).unwrap();
             assert_eq!((running.engine, running.is_in_use, running.state), (engine, true, None));
@@ -98,7 +109,7 @@ mod tests {
             drop(objects);
             let before = files(dir.path());
             let state = (engine == Engine::Redb).then_some((FORMAT, last));
-            let expected = Survey { engine, is_in_use: false, state, mark: Some(last) };
+            let expected = StoreSurvey { engine, is_in_use: false, state, mark: Some(last) };
             assert_eq!(survey(dir.path()).unwrap(), expected);
             assert_eq!(files(dir.path()), before, "{engine}");
         }
@@ -108,11 +119,11 @@ mod tests {
     async fn a_store_that_was_not_closed_is_recovered_in_memory() {
         let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let config = |dir: &Path| StoreConfig::new(Engine::Redb, Some(dir.to_owned()));
-        let objects = Objects::new(open(config(dir.path()), Seams::system()).unwrap());
+        let objects = ObjectClient::new(open(config(dir.path()), Seams::system()).unwrap());
         for number in 0..50 {
             write(&objects, &format!("n{number}")).await;
         }
-        // As a process leaves it that is killed.
+        // The copy equals the files of a killed process.
         for (path, bytes) in files(dir.path()) {
             fs::write(copy.path().join(path.file_name().unwrap()), bytes).unwrap();
         }
@@ -127,7 +138,7 @@ mod tests {
     async fn a_store_of_another_format_is_no_damage_to_who_only_looks() {
         let dir = tempfile::tempdir().unwrap();
         let config = || StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
-        let objects = Objects::new(open(config(), Seams::system()).unwrap());
+        let objects = ObjectClient::new(open(config(), Seams::system()).unwrap());
         write(&objects, "a").await;
         let last = objects.store().current().get();
         objects.store().close().await;
@@ -135,16 +146,16 @@ mod tests {
         let file = dir.path().join("store.redb");
         RedbKv::make_older(&file);
         let before = files(dir.path());
-        let expected = Survey { engine: Engine::Redb, is_in_use: false, state: None, mark: Some(last) };
+        let expected = StoreSurvey { engine: Engine::Redb, is_in_use: false, state: None, mark: Some(last) };
         assert_eq!(survey(dir.path()).unwrap(), expected);
-        let told = peek(dir.path().to_owned(), &config()).map(drop).unwrap_err();
+        let told = open_without_writing(dir.path().to_owned(), &config()).map(drop).unwrap_err();
         assert!(matches!(told, OpenError::Io { .. }) && told.to_string().contains("older format"), "{told}");
         assert_eq!(files(dir.path()), before);
         verify(config(), Seams::system()).unwrap();
         assert_eq!(survey(dir.path()).unwrap().state, Some((FORMAT, last)), "it was converted");
         RedbKv::make_newer(&file);
         let before = files(dir.path());
-        // The number of the file's own layout.
+        // Version of the file's own layout.
         let known = 4;
         for told in [survey(dir.path()).unwrap_err(), verify(config(), Seams::system()).unwrap_err()] {
             assert!(
@@ -159,7 +170,7 @@ mod tests {
     async fn an_older_file_that_ends_before_its_mark_is_not_converted() {
         let dir = tempfile::tempdir().unwrap();
         let config = || StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
-        let objects = Objects::new(open(config(), Seams::system()).unwrap());
+        let objects = ObjectClient::new(open(config(), Seams::system()).unwrap());
         write(&objects, "a").await;
         let file = dir.path().join("store.redb");
         let earlier = fs::read(&file).unwrap();
@@ -176,7 +187,7 @@ mod tests {
         );
         assert!(fs::read(&file).unwrap() == before, "what could tell why is still there");
         fs::remove_file(dir.path().join("store.mark")).unwrap();
-        let reopened = Objects::new(open(config(), Seams::system()).unwrap());
+        let reopened = ObjectClient::new(open(config(), Seams::system()).unwrap());
         reopened.store().close().await;
     }
 

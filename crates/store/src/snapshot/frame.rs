@@ -1,5 +1,5 @@
-//! The frames of a snapshot: `magic | format u32 | frames`, a frame being `kind u8 | length u32 | CRC-32 of kind and payload u32 |
-//! payload`, numbers little-endian. The last frame holds the SHA-256 of all bytes before it.
+//! Frames of a snapshot: `magic | format u32 | frames`, a frame being `kind u8 | length u32 | CRC-32 of kind and
+//! payload u32 | payload`, numbers little-endian. The last frame holds the SHA-256 of all bytes before it.
 
 use std::io::{self, Read};
 
@@ -9,26 +9,26 @@ use sha2::{Digest as _, Sha256};
 use super::{FORMAT, SnapshotError, damaged};
 
 const MAGIC: &[u8; 18] = b"portolan snapshot\n";
-/// Most bytes of one frame: an object and its key fit, and nothing makes a reader take much memory.
+/// Most bytes of one frame: an object and its key fit, and a reader's memory stays bounded.
 const MAX_PAYLOAD: usize = 8 << 20;
 
-/// What a frame holds.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// JSON: revision, time and version.
     Header = b'H',
-    /// The number and name of a resource, before its first object.
+    /// Number and name of a resource, before its first object.
     Resource = b'R',
     /// Objects in key order.
     Objects = b'O',
-    /// The id of a logical cluster that is gone.
+    /// ID of a deleted logical cluster.
     Gone = b'G',
     /// JSON: counts and SHA-256.
     End = b'E',
 }
 
-impl Kind {
+impl FrameKind {
     fn of(byte: u8) -> Option<Self> {
         [Self::Header, Self::Resource, Self::Objects, Self::Gone, Self::End]
             .into_iter()
@@ -36,14 +36,14 @@ impl Kind {
     }
 }
 
-/// Makes frames, to be taken away piece by piece.
-pub(super) struct Writer {
+/// Encoder of frames. The encoded bytes are taken piece by piece.
+pub(super) struct FrameWriter {
     made: Vec<u8>,
     hash: Sha256,
     bytes: u64,
 }
 
-impl Writer {
+impl FrameWriter {
     pub(super) fn new() -> Self {
         let mut writer = Self { made: Vec::new(), hash: Sha256::new(), bytes: 0 };
         writer.write(MAGIC);
@@ -51,7 +51,7 @@ impl Writer {
         writer
     }
 
-    pub(super) fn frame(&mut self, kind: Kind, payload: &[u8]) {
+    pub(super) fn frame(&mut self, kind: FrameKind, payload: &[u8]) {
         let len = u32::try_from(payload.len()).expect("frames are bounded far below 4 GiB");
         self.write(&[kind as u8]);
         self.write(&len.to_le_bytes());
@@ -59,17 +59,17 @@ impl Writer {
         self.write(payload);
     }
 
-    /// SHA-256 of all so far, in hex.
+    /// Returns the SHA-256 of all bytes so far, in hex.
     pub(super) fn digest(&self) -> String {
         hex(self.hash.clone())
     }
 
-    /// How many bytes were made.
+    /// Returns the number of encoded bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What was made since the last time.
+    /// Takes the bytes encoded since the last call.
     pub(super) fn take(&mut self) -> Bytes {
         std::mem::take(&mut self.made).into()
     }
@@ -81,18 +81,18 @@ impl Writer {
     }
 }
 
-/// Reads frames.
-pub(super) struct Reader<R> {
+/// Decoder of frames.
+pub(super) struct FrameReader<R> {
     input: R,
     hash: Sha256,
     bytes: u64,
-    /// SHA-256 of all before the last frame.
+    /// SHA-256 of all bytes before the last frame.
     before: String,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> FrameReader<R> {
     /// # Errors
-    /// When the bytes are no snapshot of a known format.
+    /// Fails if the input is no snapshot of a known format.
     pub(super) fn new(input: R) -> Result<Self, SnapshotError> {
         let mut reader = Self { input, hash: Sha256::new(), bytes: 0, before: String::new() };
         let found = reader.take::<18>().map_err(|error| match error {
@@ -109,13 +109,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     ///
     /// # Errors
-    /// `Damaged` when it is not what was written, or cut off.
-    pub(super) fn frame(&mut self) -> Result<(Kind, Vec<u8>), SnapshotError> {
+    /// `Damaged` if it was changed or is cut off.
+    pub(super) fn frame(&mut self) -> Result<(FrameKind, Vec<u8>), SnapshotError> {
         self.before = hex(self.hash.clone());
-        let kind = Kind::of(self.take::<1>()?[0]).ok_or_else(|| damaged("a frame has an unknown kind"))?;
+        let kind = FrameKind::of(self.take::<1>()?[0]).ok_or_else(|| damaged("a frame has an unknown kind"))?;
         let len = u32::from_le_bytes(self.take()?) as usize;
         let sum = u32::from_le_bytes(self.take()?);
         if len > MAX_PAYLOAD {
@@ -123,26 +123,23 @@ impl<R: Read> Reader<R> {
         }
         let mut payload = vec![0; len];
         self.fill(&mut payload)?;
-        match checksum(kind, &payload) == sum {
-            true => Ok((kind, payload)),
-            false => Err(damaged("a checksum does not match")),
-        }
+        if checksum(kind, &payload) == sum { Ok((kind, payload)) } else { Err(damaged("a checksum does not match")) }
     }
 
-    /// How many bytes were read, and their SHA-256 in hex.
+    /// Returns the number of bytes read, and their SHA-256 in hex.
     pub(super) fn so_far(&self) -> (u64, String) {
         (self.bytes, hex(self.hash.clone()))
     }
 
-    /// SHA-256 of all before the last frame, in hex.
+    /// Returns the SHA-256 of all bytes before the last frame, in hex.
     pub(super) fn digest_before(&self) -> &str {
         &self.before
     }
 
-    /// Tells how many bytes it was.
+    /// Returns the number of bytes, at the end of the input.
     ///
     /// # Errors
-    /// `Damaged` when more follows.
+    /// `Damaged` if more follows.
     pub(super) fn finish(mut self) -> Result<u64, SnapshotError> {
         match self.input.read(&mut [0])? {
             0 => Ok(self.bytes),
@@ -167,7 +164,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-fn checksum(kind: Kind, payload: &[u8]) -> u32 {
+fn checksum(kind: FrameKind, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[kind as u8]);
     hasher.update(payload);

@@ -1,7 +1,7 @@
-//! A whole store as one stream of bytes: for backups, and for going from one engine to another.
+//! Snapshot of a whole store as one stream of bytes, for backups and for migration to another engine.
 //!
-//! A snapshot holds the objects of one revision and the logical clusters that are gone, with checksums; no history and no
-//! indexes, which are made anew. `docs/store-format.md` describes its bytes.
+//! A snapshot holds the objects of one revision and the deleted logical clusters, with checksums. It has no history,
+//! and no indexes, which a restore builds again. `docs/store-format.md` describes its bytes.
 
 mod frame;
 mod restore;
@@ -14,96 +14,97 @@ use std::{io, path::PathBuf};
 use portolan_types::{ObjectKey, Record, Seams};
 use serde_json::Value;
 
-pub(crate) use self::restore::{Item, read};
+pub(crate) use self::restore::{SnapshotItem, read};
 pub use self::{
-    restore::{begun, inspect, inspect_each, is_snapshot, restore},
-    save::{Out, go_on, save},
+    restore::{inspect, inspect_each, is_snapshot, read_partial, restore},
+    save::{SnapshotSink, resume_save, save},
 };
-use crate::{DamageList, OpenError, StoreError};
+use crate::{
+    api::{StoreError, damage::DamageList},
+    open::{OccupiedDataDir, OpenError},
+};
 
-/// The version of the stream. A snapshot of a newer one is refused.
+/// Version of the stream. A snapshot of a newer version is refused.
 const FORMAT: u32 = 2;
-/// How far a restore raises the revision at least: whatever was written after the snapshot was taken had a lower one. It takes
-/// half a year to write as much at two million writes a minute.
-const JUMP: u64 = 1 << 40;
-/// Each millisecond raises it by so much more, a million a second: what was written in a store that was restored before, of the
-/// same snapshot, had a lower one as well. Four thousand restores, each of a snapshot of the one before, use up the numbers.
-const PER_MILLISECOND: u64 = 1 << 10;
-/// Clients read revisions as signed numbers.
-pub(crate) const HIGHEST: u64 = i64::MAX as u64;
-
-/// How far a restore at this moment raises what is counted.
+/// Least increase of the revision by a restore: every write after the snapshot had a lower revision. So many writes
+/// take half a year at two million writes a minute.
+const MIN_REVISION_INCREASE: u64 = 1 << 40;
+/// Further increase per millisecond of Unix time, a million a second, so that writes in an earlier restore of the same
+/// snapshot had lower revisions too. Four thousand restores, each of a snapshot of the one before, use up all
+/// revisions.
+const INCREASE_PER_MILLISECOND: u64 = 1 << 10;
+/// Returns the increase of revisions and counters by a restore at this moment.
 pub(crate) fn jump(seams: &Seams) -> u64 {
     let elapsed = u64::try_from(seams.clock.now().as_millisecond()).unwrap_or_default();
-    JUMP.saturating_add(elapsed.saturating_mul(PER_MILLISECOND))
+    MIN_REVISION_INCREASE.saturating_add(elapsed.saturating_mul(INCREASE_PER_MILLISECOND))
 }
 
-/// An object that counts what must never be given twice. A restore raises it as it does the revision.
-pub struct Counter {
-    /// Where it is. It has neither owners nor a placement.
+/// Counter object whose numbers must never be assigned twice. A restore raises it like the revision.
+pub struct SnapshotCounter {
+    /// Address of the counter. It has neither owners nor a placement.
     pub key: ObjectKey,
-    /// What it becomes, from what the snapshot holds of it, raised by a number; `None` when it is damaged.
+    /// Function that raises the snapshot's value by a number; `None` if the value is damaged.
     pub raise: fn(Option<Value>, u64) -> Option<Record>,
 }
 
-/// What a snapshot is.
+/// Summary of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The state that it holds.
+pub struct SnapshotSummary {
+    /// Revision of its state.
     pub revision: u64,
-    /// When it was taken, RFC 3339.
+    /// Time of the snapshot, RFC 3339.
     pub taken: String,
-    /// Objects in it.
+    /// Number of objects.
     pub objects: u64,
-    /// Logical clusters that are gone.
+    /// Number of deleted logical clusters.
     pub gone_clusters: u64,
-    /// Bytes of it.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What was left out of it, because it could not be read.
+    /// Objects that were left out because they cannot be read.
     pub damaged: DamageList,
 }
 
-/// What there is of a snapshot that was broken off: whole frames from its beginning.
+/// Complete frames at the start of an interrupted snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Begun {
-    /// The state that it holds.
+pub struct PartialSnapshot {
+    /// Revision of its state.
     pub revision: u64,
-    /// When it was begun, RFC 3339.
+    /// Time of its begin, RFC 3339.
     pub taken: String,
-    /// How long the whole frames are.
+    /// Bytes of the complete frames.
     pub bytes: u64,
-    /// Their SHA-256, in hex.
+    /// SHA-256 of these bytes, in hex.
     pub sha256: String,
 }
 
-/// Why there is no snapshot, or no store made of it.
+/// Error of taking or restoring a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The bytes are something else.
+    /// The input is no snapshot.
     #[error("this is no snapshot of Portolan")]
     NoSnapshot,
-    /// Taken by a newer version.
+    /// A newer version took the snapshot.
     #[error("the snapshot has format {found}, this version knows formats up to {FORMAT}; use the version that took it")]
     NewerFormat {
-        /// The format of the snapshot.
+        /// Format of the snapshot.
         found: u32,
     },
-    /// The bytes are not what was written, or not all of it.
+    /// The snapshot is damaged or incomplete.
     #[error("the snapshot is damaged: {0}")]
     Damaged(String),
-    /// Objects cannot be read, and would be missing in it.
+    /// Some objects cannot be read, and the snapshot would lack them.
     #[error(
         "{0}\nthere is no snapshot of them. Delete them unread, as docs/operating.md tells, leave them out with --skip-damaged, or restore a \
          snapshot of before"
     )]
     DamagedObjects(DamageList),
-    /// What was begun cannot be completed.
-    #[error("the store would begin the snapshot of revision {0} in another way now")]
+    /// The interrupted snapshot cannot be completed.
+    #[error("the store has changed: the snapshot of revision {0} cannot be completed")]
     Other(u64),
-    /// There is a store already.
+    /// The directory has a store already.
     #[error("there is a store in {0} already; restore into a new directory, or move it away")]
     Occupied(PathBuf),
-    /// There is something in etcd already.
+    /// The prefix in etcd is not empty.
     #[error("there are keys under {0} in etcd already; restore under another prefix, or delete them")]
     OccupiedEtcd(String),
     /// Reading or writing the snapshot failed.
@@ -112,12 +113,18 @@ pub enum SnapshotError {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The new store could not be made.
+    /// The new store could not be created.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The engine failed.
     #[error(transparent)]
-    Backend(#[from] crate::BackendError),
+    Backend(#[from] crate::api::BackendError),
+}
+
+impl From<OccupiedDataDir> for SnapshotError {
+    fn from(OccupiedDataDir(dir): OccupiedDataDir) -> Self {
+        Self::Occupied(dir)
+    }
 }
 
 pub(crate) fn damaged(what: impl ToString) -> SnapshotError {

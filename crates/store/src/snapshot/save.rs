@@ -1,4 +1,4 @@
-//! Taking a snapshot of any store, while it is in use.
+//! Saving a snapshot of any store while it is in use.
 
 use std::{collections::HashMap, io};
 
@@ -8,100 +8,100 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Begun, Snapshot, SnapshotError, damaged,
-    frame::{Kind, Writer, hex},
+    PartialSnapshot, SnapshotError, SnapshotSummary, damaged,
+    frame::{FrameKind, FrameWriter, hex},
 };
 use crate::{
-    DamageList, OnDamage, RangePage, RangeRequest, RangeScope, Store, StoredObject, keys::Suffix, resources,
-    value::Prepared,
+    api::{OnDamage, RangePage, RangeRequest, RangeScope, Store, StoredObject, damage::DamageList},
+    layout::{keys::KeySuffix, record::EncodedObject},
+    read::resources,
 };
 
 /// Objects and bytes that are read at once.
 const PAGE: (usize, usize) = (500, 1 << 20);
-/// Bytes of objects in a frame, give or take an object.
+/// Target size of a frame of objects in bytes.
 const FRAME: usize = 256 << 10;
 
-/// Where a snapshot goes, piece by piece.
-pub trait Out: Send {
-    /// Takes a piece of any length. Waits as long as the other side is slower.
+/// Sink of a snapshot's bytes.
+pub trait SnapshotSink: Send {
+    /// Takes a piece of any length. Waits while the receiver is slower.
     fn put(&mut self, piece: Bytes) -> BoxFuture<'_, io::Result<()>>;
 }
 
-impl<W: io::Write + Send> Out for W {
+impl<W: io::Write + Send> SnapshotSink for W {
     fn put(&mut self, piece: Bytes) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(std::future::ready(self.write_all(&piece)))
     }
 }
 
-/// Writes the present state of a store to `out`. Writes go on meanwhile, and are not in it. Damaged objects are left out, and
-/// named at its end, or keep it from having an end.
+/// Writes the latest state of a store to `out`. Concurrent writes are not included. Damaged objects are left out and
+/// named in the last frame, or make the snapshot fail.
 ///
 /// # Errors
-/// `Io` of `out`; `Store` when the store fails; `DamagedObjects`, of all that there are, unless they are to be skipped.
+/// `Io` of `out`; `Store` if the store fails; `DamagedObjects` with all of them, unless they are to be skipped.
 pub async fn save(
     store: &dyn Store,
     seams: &Seams,
     on_damage: OnDamage,
-    out: &mut dyn Out,
-) -> Result<Snapshot, SnapshotError> {
+    out: &mut dyn SnapshotSink,
+) -> Result<SnapshotSummary, SnapshotError> {
     save_at(store, (None, seams.now_text()), on_damage, out).await
 }
 
-/// Writes what a snapshot lacks that was begun: what follows its whole frames. They are made once more, and compared.
+/// Completes an interrupted snapshot: writes the bytes after its complete frames. The earlier bytes are produced again
+/// and compared.
 ///
 /// # Errors
-/// As for [`save`]; `Other` when it would begin in another way now, as when a logical cluster was deleted since; a `Store`
-/// error when its revision is not kept any more, or not of this store. Nothing was written then.
-pub async fn go_on(
+/// Returns the errors of [`save`]; `Other` if the earlier bytes differ now, such as after a logical cluster was
+/// deleted; `Store` if the revision is compacted or belongs to another store. Nothing was written then.
+pub async fn resume_save(
     store: &dyn Store,
-    begun: &Begun,
+    begun: &PartialSnapshot,
     on_damage: OnDamage,
-    out: &mut dyn Out,
-) -> Result<Snapshot, SnapshotError> {
+    out: &mut dyn SnapshotSink,
+) -> Result<SnapshotSummary, SnapshotError> {
     let at = ResourceVersion::new(begun.revision).ok_or_else(|| damaged("it has no revision"))?;
-    let mut rest = Rest { out, begun, left: begun.bytes, hash: Sha256::new(), is_other: false };
+    let mut rest = ResumingSink { out, begun, left: begun.bytes, hash: Sha256::new(), is_other: false };
     let saved = save_at(store, (Some(at), begun.taken.clone()), on_damage, &mut rest).await;
-    match rest.is_other || rest.left > 0 && saved.is_ok() {
-        true => Err(SnapshotError::Other(begun.revision)),
-        false => saved,
-    }
+    if rest.is_other || rest.left > 0 && saved.is_ok() { Err(SnapshotError::Other(begun.revision)) } else { saved }
 }
 
 async fn save_at(
     store: &dyn Store,
     (at, taken): (Option<ResourceVersion>, String),
     on_damage: OnDamage,
-    out: &mut dyn Out,
-) -> Result<Snapshot, SnapshotError> {
+    out: &mut dyn SnapshotSink,
+) -> Result<SnapshotSummary, SnapshotError> {
     let _held = store.hold(at).await;
     let slice = RangeRequest {
         at,
         limit: Some(PAGE.0),
         bytes: Some(PAGE.1),
-        ..RangeRequest::all(RangeScope::All).past_damage()
+        ..RangeRequest::all(RangeScope::All).skip_damaged()
     };
-    let mut gone = store.gone_clusters().await?;
+    let mut gone = store.deleted_clusters().await?;
     let mut page = loop {
         let page = store.range(slice.clone()).await?;
-        // A logical cluster that is deleted in between would be in neither, and its last objects in the snapshot for ever.
-        let now = store.gone_clusters().await?;
+        // A logical cluster deleted in between would be in neither list, and its last objects would stay in the
+        // snapshot forever.
+        let now = store.deleted_clusters().await?;
         if now == gone {
             break page;
         }
         gone = now;
     };
     let revision = page.revision;
-    let mut saver = Saver {
-        writer: Writer::new(),
+    let mut saver = SnapshotEncoder {
+        writer: FrameWriter::new(),
         resources: HashMap::new(),
         frame: Vec::new(),
         objects: 0,
         damaged: DamageList::default(),
     };
     let header = json!({"revision": revision.to_string(), "taken": taken, "portolan": env!("CARGO_PKG_VERSION")});
-    saver.writer.frame(Kind::Header, header.to_string().as_bytes());
+    saver.writer.frame(FrameKind::Header, header.to_string().as_bytes());
     for cluster in &gone {
-        saver.writer.frame(Kind::Gone, &cluster.get().to_be_bytes());
+        saver.writer.frame(FrameKind::Gone, &cluster.get().to_be_bytes());
     }
     loop {
         let after = saver.page(&page);
@@ -109,7 +109,7 @@ async fn save_at(
         if !page.more {
             break;
         }
-        // Where neither reading nor `out` ever waits, others have their turn, and whoever waits for this may give it up.
+        // If neither the reads nor `out` ever wait, other tasks need a turn, and the caller must be able to cancel.
         tokio::task::yield_now().await;
         page = store.range(RangeRequest { at: Some(revision), after, ..slice.clone() }).await?;
     }
@@ -120,7 +120,7 @@ async fn save_at(
     out.put(saver.writer.take()).await?;
     let bytes = saver.writer.bytes();
     let gone_clusters = gone.len() as u64;
-    Ok(Snapshot {
+    Ok(SnapshotSummary {
         revision: revision.get(),
         taken,
         objects: saver.objects,
@@ -130,16 +130,16 @@ async fn save_at(
     })
 }
 
-/// Lets through what follows the bytes that are there already, when they are the same.
-struct Rest<'a> {
-    out: &'a mut dyn Out,
-    begun: &'a Begun,
+/// Sink that drops the bytes which exist already, after comparing them.
+struct ResumingSink<'a> {
+    out: &'a mut dyn SnapshotSink,
+    begun: &'a PartialSnapshot,
     left: u64,
     hash: Sha256,
     is_other: bool,
 }
 
-impl Out for Rest<'_> {
+impl SnapshotSink for ResumingSink<'_> {
     fn put(&mut self, mut piece: Bytes) -> BoxFuture<'_, io::Result<()>> {
         if self.left > 0 {
             let there = piece.split_to(piece.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
@@ -150,23 +150,20 @@ impl Out for Rest<'_> {
         if self.is_other {
             return Box::pin(std::future::ready(Err(io::ErrorKind::InvalidData.into())));
         }
-        match piece.is_empty() {
-            true => Box::pin(std::future::ready(Ok(()))),
-            false => self.out.put(piece),
-        }
+        if piece.is_empty() { Box::pin(std::future::ready(Ok(()))) } else { self.out.put(piece) }
     }
 }
 
-struct Saver {
-    writer: Writer,
+struct SnapshotEncoder {
+    writer: FrameWriter,
     resources: HashMap<GroupResource, u32>,
     frame: Vec<u8>,
     objects: u64,
     damaged: DamageList,
 }
 
-impl Saver {
-    /// Returns the key of the last object.
+impl SnapshotEncoder {
+    /// Adds a page; returns the key of its last object.
     fn page(&mut self, page: &RangePage) -> Option<ObjectKey> {
         page.objects.iter().for_each(|object| self.object(object));
         page.damaged.iter().for_each(|found| self.damaged.add(found));
@@ -176,9 +173,9 @@ impl Saver {
 
     fn object(&mut self, object: &StoredObject) {
         let resource = self.resource(&object.key.resource);
-        let suffix = Suffix::new(object.key.cluster, resource, &object.key.scope, &object.key.name);
+        let suffix = KeySuffix::new(object.key.cluster, resource, &object.key.scope, &object.key.name);
         let record = (*object.record).clone();
-        let (value, _) = Prepared::new(record).seal(&suffix, object.revision, object.created);
+        let (value, _) = EncodedObject::new(record).seal(&suffix, object.revision, object.created);
         for part in [suffix.as_bytes(), &value] {
             let len = u32::try_from(part.len()).expect("objects are smaller than 4 GiB");
             self.frame.extend_from_slice(&len.to_le_bytes());
@@ -190,22 +187,22 @@ impl Saver {
         }
     }
 
-    /// The number of a resource in this snapshot.
+    /// Returns the number of a resource in this snapshot.
     fn resource(&mut self, resource: &GroupResource) -> u32 {
         if let Some(id) = self.resources.get(resource) {
             return *id;
         }
-        // Whoever reads knows a resource before its first object.
+        // A reader must know a resource before its first object.
         self.flush();
         let id = u32::try_from(self.resources.len() + 1).expect("a store knows a bounded number of resources");
-        self.writer.frame(Kind::Resource, &[&id.to_be_bytes()[..], &resources::encode(resource)].concat());
+        self.writer.frame(FrameKind::Resource, &[&id.to_be_bytes()[..], &resources::encode(resource)].concat());
         self.resources.insert(resource.clone(), id);
         id
     }
 
     fn flush(&mut self) {
         if !self.frame.is_empty() {
-            self.writer.frame(Kind::Objects, &std::mem::take(&mut self.frame));
+            self.writer.frame(FrameKind::Objects, &std::mem::take(&mut self.frame));
         }
     }
 
@@ -215,6 +212,6 @@ impl Saver {
         if !self.damaged.is_empty() {
             end["damaged"] = json!({"count": self.damaged.count, "first": self.damaged.first});
         }
-        self.writer.frame(Kind::End, end.to_string().as_bytes());
+        self.writer.frame(FrameKind::End, end.to_string().as_bytes());
     }
 }

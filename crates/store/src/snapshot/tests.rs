@@ -1,4 +1,4 @@
-//! Snapshots of every engine become stores of every engine.
+//! Tests of snapshots: those of every engine are restored into every engine.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -8,14 +8,15 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoredObject, Transaction, WatchScope,
-    chores::delete_cluster,
-    core::Core,
-    embedded::{EmbeddedStore, Writer},
-    inline::Inline,
-    kv::MemoryKv,
-    memory, open,
-    upkeep::Progress,
+    api::{DynStore, Expect, RangeRequest, RangeScope, StoredObject, Transaction, WatchScope},
+    embedded::{
+        inline::InlineCommitter,
+        store::{EmbeddedStore, StoreWriter},
+    },
+    engine::MemoryKv,
+    maintenance::{SliceProgress, queue::delete_cluster},
+    open::{Engine, StoreConfig, memory, open},
+    write::core::StoreCore,
 };
 
 fn cluster(number: u64) -> LogicalClusterId {
@@ -46,7 +47,7 @@ async fn put(store: &DynStore, key: ObjectKey, text: &str) -> ResourceVersion {
     store.commit(txn).await.unwrap().into_inner().last
 }
 
-/// Objects of several resources and logical clusters, some rewritten, some deleted, and one cluster gone.
+/// Writes objects of several resources and logical clusters: some updated, some deleted, and one cluster deleted.
 async fn fill(store: &DynStore) {
     for n in 0..30 {
         put(store, map(1 + n % 4, &format!("m{n}")), "first").await;
@@ -65,7 +66,7 @@ async fn list(store: &DynStore, scope: RangeScope) -> Vec<StoredObject> {
 
 async fn taken(store: &DynStore) -> Vec<u8> {
     let mut bytes = Vec::new();
-    save(&**store, &Seams::system(), crate::OnDamage::Fail, &mut bytes).await.unwrap();
+    save(&**store, &Seams::system(), crate::api::OnDamage::Fail, &mut bytes).await.unwrap();
     bytes
 }
 
@@ -105,21 +106,21 @@ async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of
         let late = Transaction::one(map(3, "late"), Expect::Absent, Some(Record::of(&json!({"metadata": {}}))));
         assert!(matches!(new.commit(late).await, Err(StoreError::ClusterGone { .. })));
         new.close().await;
-        crate::verify(config(&new_dir, to), Seams::system()).unwrap();
+        crate::open::verify(config(&new_dir, to), Seams::system()).unwrap();
     }
 }
 
-/// So many milliseconds after a moment.
+/// Returns seams at a number of milliseconds after a fixed time.
 fn at(milliseconds: i64) -> Seams {
     Seams::seeded(7, jiff::Timestamp::from_millisecond(1_767_225_600_000 + milliseconds).unwrap())
 }
 
-fn counter() -> Counter {
+fn counter() -> SnapshotCounter {
     fn raise(found: Option<Value>, by: u64) -> Option<Record> {
         let next = found.map_or(Some(1), |found| found["next"].as_u64())?;
         Some(Record::of(&json!({"metadata": {"name": "c"}, "next": next.checked_add(by)?})))
     }
-    Counter { key: role("c"), raise }
+    SnapshotCounter { key: role("c"), raise }
 }
 
 async fn count(store: &DynStore) -> u64 {
@@ -142,7 +143,7 @@ async fn no_two_restores_of_one_snapshot_give_a_revision_or_count_a_number_twice
             store.commit(Transaction::one(role("c"), Expect::Absent, Some(record))).await.unwrap();
         }
         let bytes = taken(&store).await;
-        let mut free = (store.current().get() + JUMP, counted.unwrap_or(1) + JUMP);
+        let mut free = (store.current().get() + MIN_REVISION_INCREASE, counted.unwrap_or(1) + MIN_REVISION_INCREASE);
         for passed in [0, 1, 60_000] {
             let dir = tempfile::tempdir().unwrap();
             restore(&config(&dir, Engine::Redb), &at(passed), &*bytes, Some(&counter())).unwrap();
@@ -150,10 +151,10 @@ async fn no_two_restores_of_one_snapshot_give_a_revision_or_count_a_number_twice
             let first = put(&restored, role("next"), "x").await.get();
             let next = count(&restored).await;
             assert!(first > free.0 && next >= free.1, "{case}: {first} {next} {free:?}");
-            // Within a millisecond no store gives more.
+            // No store assigns more within a millisecond.
             free = (first + 1000, next + 1000);
             restored.close().await;
-            crate::verify(config(&dir, Engine::Redb), at(passed)).unwrap();
+            crate::open::verify(config(&dir, Engine::Redb), at(passed)).unwrap();
         }
     }
 }
@@ -168,14 +169,14 @@ async fn a_counter_that_cannot_be_raised_leaves_no_store() {
         let bytes = taken(&store).await;
         let refused = restore(&config(&dir, Engine::Redb), &at(0), &*bytes, Some(&counter())).unwrap_err();
         assert!(matches!(refused, SnapshotError::Damaged(_)), "{refused}");
-        assert_eq!(crate::found_in(&dir.path().join("data")), None);
+        assert_eq!(crate::open::engine_in(&dir.path().join("data")), None);
     }
 }
 
-/// A store in memory, and its inside, with which a deletion can be stopped between two slices.
-fn with_core() -> (DynStore, Arc<Core>) {
-    let core = Arc::new(Core::on(MemoryKv::default()));
-    let writer = Writer::Inline(Inline::default());
+/// Builds a store in memory, and its core, with which a deletion can be stopped between two slices.
+fn with_core() -> (DynStore, Arc<StoreCore>) {
+    let core = Arc::new(StoreCore::on(MemoryKv::default()));
+    let writer = StoreWriter::Inline(InlineCommitter::default());
     (
         Arc::new(EmbeddedStore {
             inspection: None,
@@ -195,7 +196,7 @@ async fn a_cluster_that_is_being_swept_comes_back_as_gone_without_its_objects() 
     }
     put(&store, map(1, "kept"), "kept").await;
     let (answer, progress) = delete_cluster(&core, cluster(5));
-    assert!(answer.is_ok() && progress == Progress::More, "only a slice was removed");
+    assert!(answer.is_ok() && progress == SliceProgress::More, "only a slice was removed");
     let bytes = taken(&store).await;
     let dir = tempfile::tempdir().unwrap();
     let restored = restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes, None).unwrap();
@@ -205,16 +206,16 @@ async fn a_cluster_that_is_being_swept_comes_back_as_gone_without_its_objects() 
         let left: Vec<_> = list(&new, scope).await.into_iter().map(|object| object.key).collect();
         assert_eq!(left, [map(1, "kept")]);
     }
-    assert_eq!(new.gone_clusters().await.unwrap(), [cluster(5)]);
+    assert_eq!(new.deleted_clusters().await.unwrap(), [cluster(5)]);
     new.close().await;
-    crate::verify(config(&dir, Engine::Redb), Seams::system()).unwrap();
+    crate::open::verify(config(&dir, Engine::Redb), Seams::system()).unwrap();
 }
 
 #[tokio::test]
 async fn what_is_written_while_it_is_taken_is_not_in_it() {
-    /// Writes to the store with each piece that it takes.
-    struct Meddling<'a>(&'a DynStore, Vec<u8>);
-    impl Write for Meddling<'_> {
+    /// Sink that writes to the store with each piece that it takes.
+    struct MeddlingSink<'a>(&'a DynStore, Vec<u8>);
+    impl Write for MeddlingSink<'_> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let n = self.1.len();
             put(self.0, map(1, &format!("late{n}")), "late").now_or_never().unwrap();
@@ -232,9 +233,10 @@ async fn what_is_written_while_it_is_taken_is_not_in_it() {
         put(&store, map(1, &format!("m{n}")), "early").await;
     }
     let before = list(&store, RangeScope::All).await;
-    let mut out = Meddling(&store, Vec::new());
-    let snapshot =
-        tokio::task::unconstrained(save(&*store, &Seams::system(), crate::OnDamage::Fail, &mut out)).await.unwrap();
+    let mut out = MeddlingSink(&store, Vec::new());
+    let snapshot = tokio::task::unconstrained(save(&*store, &Seams::system(), crate::api::OnDamage::Fail, &mut out))
+        .await
+        .unwrap();
     assert_eq!((snapshot.objects, snapshot.revision), (1500, before.iter().map(|o| o.revision.get()).max().unwrap()));
     let bytes = out.1;
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +274,7 @@ async fn a_snapshot_of_a_newer_format_is_refused_everywhere_in_the_same_words() 
         let dir = tempfile::tempdir().unwrap();
         let refused = restore(&config(&dir, engine), &Seams::system(), &*newer, None).unwrap_err();
         assert_eq!(refused.to_string(), expected, "{engine:?}");
-        assert_eq!(crate::found_in(&dir.path().join("data")), None, "{engine:?}");
+        assert_eq!(crate::open::engine_in(&dir.path().join("data")), None, "{engine:?}");
     }
 }
 
@@ -305,10 +307,10 @@ async fn what_cannot_be_restored_leaves_no_store() {
     assert!(matches!(refused, SnapshotError::Occupied(_)), "{refused}");
 }
 
-/// A process that is killed while it reads.
-struct Killed;
+/// Input of a process that is killed while it reads.
+struct KilledReader;
 
-impl std::io::Read for Killed {
+impl std::io::Read for KilledReader {
     fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
         panic!("killed")
     }
@@ -322,11 +324,11 @@ async fn beside_a_restore_that_was_broken_off_no_empty_store_is_made() {
     for (engine, again) in [(Engine::Redb, Engine::Redb), (Engine::Sled, Engine::Sled), (Engine::Redb, Engine::Sled)] {
         let dir = tempfile::tempdir().unwrap();
         let broken_off = std::panic::catch_unwind(|| {
-            let half = std::io::Read::chain(&whole[..whole.len() / 2], Killed);
+            let half = std::io::Read::chain(&whole[..whole.len() / 2], KilledReader);
             restore(&config(&dir, engine), &Seams::system(), half, None)
         });
         assert!(broken_off.is_err());
-        // The engine's own threads let go of it later than a process that was killed.
+        // The engine's threads release the file later than a killed process.
         let left = dir.path().join(format!("data/store.{engine}.restoring"));
         let locked = if left.is_dir() { left.join("db") } else { left.clone() };
         std::fs::File::open(locked).unwrap().lock().unwrap();
@@ -336,7 +338,7 @@ async fn beside_a_restore_that_was_broken_off_no_empty_store_is_made() {
             for words in ["a snapshot was being restored here", "snapshot restore again", &removed] {
                 assert!(refused.contains(words), "{refused}");
             }
-            assert_eq!(crate::found_in(&dir.path().join("data")), None);
+            assert_eq!(crate::open::engine_in(&dir.path().join("data")), None);
         }
         restore(&config(&dir, again), &Seams::system(), &*whole, None).unwrap();
         let restored = open(config(&dir, again), Seams::system()).unwrap();

@@ -1,50 +1,50 @@
 //! Accounts of what logical clusters store, and their limits.
 
-use portolan_store::{Account, Committed, Excess, Expect, StoreError, Transaction, Usage};
+use portolan_store::{AccountLimit, Committed, Expect, LimitExcess, StoreError, StoredUsage, Transaction};
 use portolan_types::{LogicalClusterId, ObjectKey, Record};
 
-use crate::scene::{Scene, cluster, pod, record, text};
+use crate::scene::{ContractScene, cluster, pod, record, text};
 
-const UNLIMITED: Usage = Usage { objects: u64::MAX, bytes: u64::MAX };
+const UNLIMITED: StoredUsage = StoredUsage { objects: u64::MAX, bytes: u64::MAX };
 
-fn objects(most: u64) -> Usage {
-    Usage { objects: most, ..UNLIMITED }
+fn objects(most: u64) -> StoredUsage {
+    StoredUsage { objects: most, ..UNLIMITED }
 }
 
-fn account(number: u64, parent: u64, most: Usage) -> Account {
-    Account { cluster: cluster(number), parent: Some(cluster(parent)), most }
+fn account(number: u64, parent: u64, most: StoredUsage) -> AccountLimit {
+    AccountLimit { cluster: cluster(number), parent: Some(cluster(parent)), most }
 }
 
 async fn write(
-    scene: &Scene,
+    scene: &ContractScene,
     key: ObjectKey,
     body: Option<&str>,
-    accounts: &[Account],
+    accounts: &[AccountLimit],
 ) -> Result<Committed, StoreError> {
     let record = body.map(|body| record(&key, body));
     let txn = Transaction::one(key, Expect::Anything, record);
     scene.commit(Transaction { accounts: accounts.to_vec(), ..txn }).await
 }
 
-fn excess(outcome: Result<Committed, StoreError>) -> (LogicalClusterId, Excess) {
+fn excess(outcome: Result<Committed, StoreError>) -> (LogicalClusterId, LimitExcess) {
     match outcome {
         Err(StoreError::OverLimit { cluster, excess }) => (cluster, excess),
         other => panic!("{other:?}"),
     }
 }
 
-/// Waits, where it has to, until there is a count.
-async fn usage(scene: &Scene, number: u64) -> Usage {
+/// Waits, if necessary, for the first count.
+async fn usage(scene: &ContractScene, number: u64) -> StoredUsage {
     scene.store.usage(cluster(number)).await.unwrap().unwrap_or_default()
 }
 
-pub(crate) async fn a_logical_cluster_grows_up_to_its_limits(mut scene: Scene) {
-    assert_eq!(usage(&scene, 2).await, Usage::default());
+pub(crate) async fn a_logical_cluster_grows_up_to_its_limits(mut scene: ContractScene) {
+    assert_eq!(usage(&scene, 2).await, StoredUsage::default());
     let limit = [account(2, 1, objects(3))];
     for name in ["a", "b", "c"] {
         write(&scene, pod(2, name), Some("x"), &limit).await.unwrap();
     }
-    let full = (cluster(2), Excess::Objects { held: 3, most: 3 });
+    let full = (cluster(2), LimitExcess::Objects { held: 3, most: 3 });
     for opened_again in [false, true] {
         if opened_again && scene.is_durable() {
             scene.reopen();
@@ -63,14 +63,14 @@ pub(crate) async fn a_logical_cluster_grows_up_to_its_limits(mut scene: Scene) {
     assert_eq!(excess(write(&scene, pod(2, "f"), Some("x"), &limit).await), full);
 }
 
-pub(crate) async fn bytes_are_counted_as_they_are_stored(scene: Scene) {
+pub(crate) async fn bytes_are_counted_as_they_are_stored(scene: ContractScene) {
     write(&scene, pod(2, "a"), Some(&"x".repeat(5000)), &[]).await.unwrap();
     let held = usage(&scene, 2).await.bytes;
     assert!(held > 5000, "{held}");
-    let limit = [account(2, 1, Usage { objects: 9, bytes: held })];
+    let limit = [account(2, 1, StoredUsage { objects: 9, bytes: held })];
     let longer = write(&scene, pod(2, "a"), Some(&"x".repeat(5001)), &limit).await;
     match excess(longer) {
-        (of, Excess::Bytes { held: was, wanted, most }) => {
+        (of, LimitExcess::Bytes { held: was, wanted, most }) => {
             assert!(of == cluster(2) && was == held && most == held && wanted > held, "{was} {wanted} {most}");
         }
         other => panic!("{other:?}"),
@@ -80,32 +80,32 @@ pub(crate) async fn bytes_are_counted_as_they_are_stored(scene: Scene) {
     for name in ["a", "b"] {
         write(&scene, pod(2, name), None, &limit).await.unwrap();
     }
-    assert_eq!(usage(&scene, 2).await, Usage::default());
+    assert_eq!(usage(&scene, 2).await, StoredUsage::default());
 }
 
-async fn counts(scene: &Scene) -> [u64; 3] {
+async fn counts(scene: &ContractScene) -> [u64; 3] {
     [usage(scene, 4).await, usage(scene, 3).await, usage(scene, 2).await].map(|usage| usage.objects)
 }
 
-pub(crate) async fn what_is_below_counts_for_all_ancestors(mut scene: Scene) {
-    // Of a workspace that was written to before anybody said what it is below.
+pub(crate) async fn what_is_below_counts_for_all_ancestors(mut scene: ContractScene) {
+    // A workspace that was written to before its parent was known.
     write(&scene, pod(4, "old"), Some("x"), &[]).await.unwrap();
     let line = |most| [account(4, 3, UNLIMITED), account(3, 2, UNLIMITED), account(2, 1, objects(most))];
     write(&scene, pod(4, "a"), Some("x"), &line(4)).await.unwrap();
     write(&scene, pod(3, "a"), Some("x"), &line(4)[1..]).await.unwrap();
     write(&scene, pod(2, "a"), Some("x"), &line(4)[2..]).await.unwrap();
     assert_eq!(counts(&scene).await, [2, 3, 4]);
-    let full = (cluster(2), Excess::Objects { held: 4, most: 4 });
+    let full = (cluster(2), LimitExcess::Objects { held: 4, most: 4 });
     for (number, from) in [(4, 0), (3, 1), (2, 2)] {
         assert_eq!(excess(write(&scene, pod(number, "b"), Some("x"), &line(4)[from..]).await), full);
     }
     write(&scene, pod(4, "b"), Some("x"), &[]).await.unwrap();
     if scene.is_durable() {
         scene.reopen();
-        // As whoever keeps the tree of logical clusters does at each start.
+        // The owner of the tree of logical clusters does so at each start.
         [(4, 3), (3, 2), (2, 1)]
             .iter()
-            .for_each(|(of, parent)| scene.store.know_parent(cluster(*of), cluster(*parent)));
+            .for_each(|(of, parent)| scene.store.record_parent(cluster(*of), cluster(*parent)));
     }
     assert_eq!(counts(&scene).await, [3, 4, 5], "also what no account was given for");
     scene.store.delete_cluster(cluster(4)).await.unwrap();
@@ -117,8 +117,8 @@ pub(crate) async fn what_is_below_counts_for_all_ancestors(mut scene: Scene) {
     write(&scene, pod(3, "b"), Some("x"), &line(4)[1..]).await.unwrap();
 }
 
-pub(crate) async fn of_many_at_once_as_many_are_written_as_fit(scene: Scene) {
-    assert_eq!(usage(&scene, 2).await, Usage::default());
+pub(crate) async fn of_many_at_once_as_many_are_written_as_fit(scene: ContractScene) {
+    assert_eq!(usage(&scene, 2).await, StoredUsage::default());
     let limit = [account(2, 1, objects(20))];
     let names: Vec<String> = (0..60).map(|n| format!("p{n}")).collect();
     let writes = names.iter().map(|name| write(&scene, pod(2, name), Some("x"), &limit));
@@ -129,9 +129,9 @@ pub(crate) async fn of_many_at_once_as_many_are_written_as_fit(scene: Scene) {
     assert_eq!(stored.len(), 20, "{:?}", stored.iter().map(|one| text(&one.record)).collect::<Vec<_>>());
 }
 
-pub(crate) async fn what_is_full_can_be_deleted_and_does_not_grow_meanwhile(scene: Scene) {
-    assert_eq!(usage(&scene, 2).await, Usage::default());
-    let put = |state: serde_json::Value, limit: Vec<Account>| {
+pub(crate) async fn what_is_full_can_be_deleted_and_does_not_grow_meanwhile(scene: ContractScene) {
+    assert_eq!(usage(&scene, 2).await, StoredUsage::default());
+    let put = |state: serde_json::Value, limit: Vec<AccountLimit>| {
         let txn = Transaction::one(pod(2, "a"), Expect::Anything, Some(Record::of(&state)));
         scene.commit(Transaction { accounts: limit, ..txn })
     };

@@ -1,12 +1,12 @@
-//! Deleting logical clusters.
+//! Deletion of logical clusters.
 
 use std::time::Duration;
 
-use portolan_store::{Change, Expect, RangeScope, StoreError, Transaction, WatchScope};
+use portolan_store::{ChangeKind, Expect, RangeScope, StoreError, Transaction, WatchScope};
 
-use crate::scene::{Scene, cluster, events_until, pod, pods, record, related, role, roles};
+use crate::scene::{ContractScene, cluster, events_until, pod, pods, record, related, role, roles};
 
-pub(crate) async fn a_deleted_cluster_is_gone_for_good(mut scene: Scene) {
+pub(crate) async fn a_deleted_cluster_is_gone_for_good(mut scene: ContractScene) {
     for n in 1..4 {
         scene.put(&pod(n, "a"), "x").await;
         scene.put(&role(n, "r"), "x").await;
@@ -17,12 +17,12 @@ pub(crate) async fn a_deleted_cluster_is_gone_for_good(mut scene: Scene) {
     let mut stream = scene.watch(WatchScope::Resource(pods(), Some(cluster(2))), None).await;
     let mut placed = scene.watch(WatchScope::PlacedOn("east".into()), None).await;
     let gone = scene.store.delete_cluster(cluster(2)).await.unwrap().into_inner();
-    // The tombstone's place, and those of three objects.
+    // Revisions of the tombstone and of three objects.
     scene.check_next(before, gone, 4, "the deletion");
     let events = events_until(&mut *stream, gone.last).await;
     assert_eq!(
         events.iter().map(|e| (e.change, e.key.clone())).collect::<Vec<_>>(),
-        [(Change::Deleted, pod(2, "a")), (Change::Deleted, pod(2, "owned")),]
+        [(ChangeKind::Deleted, pod(2, "a")), (ChangeKind::Deleted, pod(2, "owned")),]
     );
     assert_eq!(events_until(&mut *placed, gone.last).await.len(), 1);
     for again in 0..2 {
@@ -43,7 +43,7 @@ pub(crate) async fn a_deleted_cluster_is_gone_for_good(mut scene: Scene) {
     }
 }
 
-pub(crate) async fn deleting_a_large_cluster_is_seen_by_watchers(scene: Scene) {
+pub(crate) async fn deleting_a_large_cluster_is_seen_by_watchers(scene: ContractScene) {
     let count = 1300;
     for batch in 0..count / 100 {
         let txn = (0..100).fold(Transaction::default(), |txn, n| {
@@ -60,7 +60,7 @@ pub(crate) async fn deleting_a_large_cluster_is_seen_by_watchers(scene: Scene) {
     let mut deleted = Vec::new();
     while deleted.len() < count {
         let batch = tokio::time::timeout(Duration::from_secs(20), stream.next()).await.unwrap().unwrap();
-        assert!(batch.events.iter().all(|event| event.change == Change::Deleted));
+        assert!(batch.events.iter().all(|event| event.change == ChangeKind::Deleted));
         deleted.extend(batch.events.iter().map(|event| event.key.name.to_string()));
     }
     assert_eq!(deleted, (0..count).map(|n| format!("p{n:05}")).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
-//! Damaged, cut-off and exchanged files: a store opens at its last commit, or is refused in clear words, or says of what it
-//! cannot read that it cannot. It never panics, and never goes back behind its mark; what it does not notice, which on redb is
-//! nothing, `verify` does.
+//! Damaged, cut and exchanged files: a store opens at its last commit, is refused with a clear error, or reports what
+//! it cannot read. It never panics, and never falls behind its high-water mark; `verify` finds what the store does not
+//! notice, which is nothing on redb.
 
 use std::{
     fs,
@@ -11,30 +11,30 @@ use std::{
 use portolan_store::{Engine, OpenError, RangeRequest, RangeScope, StoreConfig, StoredObject, open, verify};
 use portolan_types::{ObjectKey, Seams};
 
-use crate::scene::{Scene, cluster, pod, pods};
+use crate::scene::{ContractScene, cluster, pod, pods};
 
 const ON_DISK: [Engine; 2] = [Engine::Redb, Engine::Sled];
-/// How long is waited for the store to mark how far it has come, which it does when nothing is written.
+/// Time limit for the high-water mark, which is written after a pause in writes.
 const MARKED: Duration = Duration::from_secs(30);
 
-/// A copy of a store's directory, and what was in it.
-struct Sample {
+/// Copy of a store's directory, and its expected content.
+struct DamagedSample {
     engine: Engine,
     dir: tempfile::TempDir,
     objects: Vec<StoredObject>,
 }
 
-/// How the process that had it open ended.
+/// End of the process that had the store open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ProcessEnd {
     Closed,
     Killed,
 }
 
-impl Sample {
-    /// Objects small and large, some rewritten, some history compacted.
-    async fn new(engine: Engine, end: End) -> Self {
-        let scene = Scene::new(engine);
+impl DamagedSample {
+    /// Writes small and large objects, some updated, some history compacted.
+    async fn new(engine: Engine, end: ProcessEnd) -> Self {
+        let scene = ContractScene::new(engine);
         for n in 0..200 {
             scene.put(&pod(1, &format!("p{n}")), &format!("{n}").repeat(50)).await;
         }
@@ -44,7 +44,7 @@ impl Sample {
             scene.put(&pod(1, &format!("p{n}")), "again").await;
         }
         let objects = scene.list(RangeScope::Cluster(cluster(1), pods())).await;
-        if end == End::Closed {
+        if end == ProcessEnd::Closed {
             scene.store.close().await;
         } else {
             until_marked(&scene.data(), scene.store.current().get()).await;
@@ -58,7 +58,7 @@ impl Sample {
         self.objects.iter().map(|object| object.key.clone()).collect()
     }
 
-    /// The files of the store, the largest first.
+    /// Returns the files of the store, the largest first.
     fn files(&self) -> Vec<(PathBuf, usize)> {
         let mut files = Vec::new();
         walk(self.dir.path(), &mut |path| {
@@ -70,26 +70,26 @@ impl Sample {
         files
     }
 
-    /// Opens a copy with one of its files changed, and verifies it if that shows nothing.
-    async fn damaged(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> Found {
+    /// Opens a copy with one file changed, and verifies it if that shows nothing.
+    async fn damaged(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> DamageOutcome {
         let (_dir, config) = self.changed(file, damage);
         let found = self.look(&config).await;
-        if found != Found::Silent || self.engine == Engine::Redb {
+        if found != DamageOutcome::Silent || self.engine == Engine::Redb {
             return found;
         }
         match verify(config, Seams::system()) {
-            Err(refusal) => Found::Refused(refusal.to_string()),
-            Ok(_) => Found::Silent,
+            Err(refusal) => DamageOutcome::Refused(refusal.to_string()),
+            Ok(_) => DamageOutcome::Silent,
         }
     }
 
-    /// Opens a copy with one of its files changed.
-    async fn opened(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> Found {
+    /// Opens a copy with one file changed.
+    async fn opened(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> DamageOutcome {
         let (_dir, config) = self.changed(file, damage);
         self.look(&config).await
     }
 
-    /// A copy with one of its files changed.
+    /// Makes a copy with one file changed.
     fn changed(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> (tempfile::TempDir, StoreConfig) {
         let dir = tempfile::tempdir().unwrap();
         copy(self.dir.path(), dir.path());
@@ -101,11 +101,11 @@ impl Sample {
         (dir, config)
     }
 
-    async fn look(&self, config: &StoreConfig) -> Found {
+    async fn look(&self, config: &StoreConfig) -> DamageOutcome {
         let store = match open(config.clone(), Seams::system()) {
             Ok(store) => store,
             Err(refusal @ (OpenError::Damaged { .. } | OpenError::NewerFormat { .. } | OpenError::Io { .. })) => {
-                return Found::Refused(refusal.to_string());
+                return DamageOutcome::Refused(refusal.to_string());
             }
             Err(other) => panic!("{other}"),
         };
@@ -123,27 +123,27 @@ impl Sample {
         }
         store.close().await;
         let wrong = shown.iter().filter(|found| !self.objects.contains(found)).count();
-        // A bit in sled's log can lead to what was there before.
+        // A bit in sled's log can lead to older data.
         let keys = self.keys();
         assert!(shown.iter().all(|found| keys.contains(&found.key)), "nothing is made up");
         match (silent + wrong, errors) {
-            (0, 0) => Found::Whole,
-            (0, _) => Found::Partly,
-            _ => Found::Silent,
+            (0, 0) => DamageOutcome::Whole,
+            (0, _) => DamageOutcome::Partly,
+            _ => DamageOutcome::Silent,
         }
     }
 }
 
-/// What became of a damaged store.
+/// Result for a damaged store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+enum DamageOutcome {
     /// Everything is there.
     Whole,
-    /// Some reads fail, and say so.
+    /// Some reads fail with an error.
     Partly,
-    /// It was not opened, in these words, or `verify` refused it.
+    /// The store was not opened, with this error, or `verify` refused it.
     Refused(String),
-    /// An object is missing or as it was before, and nothing says so, on sled not even `verify`.
+    /// An object is missing or older, and nothing reports it, on sled not even `verify`.
     Silent,
 }
 
@@ -172,7 +172,7 @@ fn copy(from: &Path, to: &Path) {
     });
 }
 
-/// The same numbers in every run.
+/// Deterministic sequence of numbers.
 fn numbers(seed: u64) -> impl Iterator<Item = usize> {
     let mut state = seed;
     std::iter::repeat_with(move || {
@@ -183,29 +183,33 @@ fn numbers(seed: u64) -> impl Iterator<Item = usize> {
 
 #[tokio::test]
 async fn a_cut_off_file_opens_at_its_last_commit_or_is_refused() {
-    for (engine, end) in ON_DISK.into_iter().flat_map(|engine| [(engine, End::Closed), (engine, End::Killed)]) {
-        let sample = Sample::new(engine, end).await;
+    for (engine, end) in
+        ON_DISK.into_iter().flat_map(|engine| [(engine, ProcessEnd::Closed), (engine, ProcessEnd::Killed)])
+    {
+        let sample = DamagedSample::new(engine, end).await;
         for (file, len) in sample.files() {
             let whole = sample.damaged(&file, |_| {}).await;
-            assert_eq!(whole, Found::Whole, "{engine:?} {end:?}");
+            assert_eq!(whole, DamageOutcome::Whole, "{engine:?} {end:?}");
             let steps = (1..12).map(|part| len * part / 12).chain([1, 100, len - 1]);
             for keep in steps.chain(numbers(7).take(10).map(|n| n % len)).filter(|keep| *keep < len) {
                 let found = sample.damaged(&file, |bytes| bytes.truncate(keep)).await;
                 let case = format!("{engine:?} {end:?}: {} cut to {keep} of {len}", file.display());
-                assert_ne!(found, Found::Silent, "{case}");
+                assert_ne!(found, DamageOutcome::Silent, "{case}");
             }
             let emptied = sample.damaged(&file, Vec::clear).await;
-            assert!(emptied != Found::Silent, "{engine:?} {end:?}: {} emptied", file.display());
+            assert!(emptied != DamageOutcome::Silent, "{engine:?} {end:?}: {} emptied", file.display());
             let zeroed = sample.damaged(&file, |bytes| bytes.fill(0)).await;
-            assert!(zeroed != Found::Silent, "{engine:?} {end:?}: {} zeroed", file.display());
+            assert!(zeroed != DamageOutcome::Silent, "{engine:?} {end:?}: {} zeroed", file.display());
         }
     }
 }
 
 #[tokio::test]
 async fn a_flipped_bit_is_never_served_and_never_hides_an_object_from_verification() {
-    for (engine, end) in ON_DISK.into_iter().flat_map(|engine| [(engine, End::Closed), (engine, End::Killed)]) {
-        let sample = Sample::new(engine, end).await;
+    for (engine, end) in
+        ON_DISK.into_iter().flat_map(|engine| [(engine, ProcessEnd::Closed), (engine, ProcessEnd::Killed)])
+    {
+        let sample = DamagedSample::new(engine, end).await;
         let mut refused = 0;
         for (file, _) in sample.files() {
             // Engines leave much of their files empty, where a bit matters least.
@@ -213,8 +217,13 @@ async fn a_flipped_bit_is_never_served_and_never_hides_an_object_from_verificati
             let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
             for at in numbers(11).take(50).map(|n| used[n % used.len()]) {
                 let found = sample.damaged(&file, |bytes| bytes[at] ^= 1 << (at % 8)).await;
-                assert_ne!(found, Found::Silent, "{engine:?} {end:?}: a bit of byte {at} of {}", file.display());
-                refused += usize::from(found != Found::Whole);
+                assert_ne!(
+                    found,
+                    DamageOutcome::Silent,
+                    "{engine:?} {end:?}: a bit of byte {at} of {}",
+                    file.display()
+                );
+                refused += usize::from(found != DamageOutcome::Whole);
             }
         }
         assert!(refused > 0, "{engine:?} {end:?}: some of the bits matter");
@@ -223,8 +232,8 @@ async fn a_flipped_bit_is_never_served_and_never_hides_an_object_from_verificati
 
 #[tokio::test]
 async fn a_flipped_bit_of_sled_hides_nothing_from_anybody() {
-    for end in [End::Closed, End::Killed] {
-        let sample = Sample::new(Engine::Sled, end).await;
+    for end in [ProcessEnd::Closed, ProcessEnd::Killed] {
+        let sample = DamagedSample::new(Engine::Sled, end).await;
         let (mut refused, mut partly) = (0, 0);
         for (file, _) in sample.files() {
             let bytes = fs::read(sample.dir.path().join(&file)).unwrap();
@@ -232,10 +241,10 @@ async fn a_flipped_bit_of_sled_hides_nothing_from_anybody() {
             for at in numbers(13).take(150).map(|n| used[n % used.len()]) {
                 let case = format!("{end:?}: a bit of byte {at} of {}", file.display());
                 match sample.opened(&file, |bytes| bytes[at] ^= 1 << (at % 8)).await {
-                    Found::Silent => panic!("{case}"),
-                    Found::Refused(_) => refused += 1,
-                    Found::Partly => partly += 1,
-                    Found::Whole => {}
+                    DamageOutcome::Silent => panic!("{case}"),
+                    DamageOutcome::Refused(_) => refused += 1,
+                    DamageOutcome::Partly => partly += 1,
+                    DamageOutcome::Whole => {}
                 }
             }
         }
@@ -246,7 +255,7 @@ async fn a_flipped_bit_of_sled_hides_nothing_from_anybody() {
 #[tokio::test]
 async fn an_older_or_missing_file_is_refused_as_long_as_the_mark_is_there() {
     for engine in ON_DISK {
-        let sample = Sample::new(engine, End::Closed).await;
+        let sample = DamagedSample::new(engine, ProcessEnd::Closed).await;
         let name = if engine == Engine::Redb { "store.redb" } else { "store.sled" };
         let config = StoreConfig::new(engine, Some(sample.dir.path().to_owned()));
         let old = tempfile::tempdir().unwrap();

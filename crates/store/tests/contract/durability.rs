@@ -1,4 +1,4 @@
-//! What outlives the process, and what is refused.
+//! Data that survives the process, and stores that are refused.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -9,14 +9,14 @@ use std::{
 use portolan_store::{DynStore, Engine, Expect, OpenError, RangeScope, StoreConfig, StoreError, Transaction, open};
 use portolan_types::Seams;
 
-use crate::scene::{Scene, cluster, pod, pods, record, role, text};
+use crate::scene::{ContractScene, cluster, pod, pods, record, role, text};
 
 const ON_DISK: [Engine; 2] = [Engine::Redb, Engine::Sled];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_comes_back_whole_and_gives_no_revision_twice() {
     for engine in ON_DISK {
-        let mut scene = Scene::new(engine);
+        let mut scene = ContractScene::new(engine);
         for round in 0..3u64 {
             for n in 0..20 {
                 scene.put(&pod(1, &format!("p{n}")), &format!("{round}.{n}")).await;
@@ -43,7 +43,7 @@ async fn a_store_comes_back_whole_and_gives_no_revision_twice() {
 #[tokio::test]
 async fn a_directory_in_use_or_of_another_engine_is_refused() {
     for (engine, other) in [(Engine::Redb, Engine::Sled), (Engine::Sled, Engine::Redb)] {
-        let mut scene = Scene::new(engine);
+        let mut scene = ContractScene::new(engine);
         let refused = scene.try_open_again().err().unwrap();
         assert!(matches!(refused, OpenError::InUse(_)), "{refused}");
         assert!(refused.to_string().contains("in use by another process"));
@@ -61,7 +61,7 @@ async fn a_directory_in_use_or_of_another_engine_is_refused() {
 #[tokio::test]
 async fn files_are_private() {
     use std::os::unix::fs::PermissionsExt as _;
-    let scene = Scene::new(Engine::Redb);
+    let scene = ContractScene::new(Engine::Redb);
     for (path, mode) in [("", 0o700), ("store.redb", 0o600), ("store.lock", 0o600)] {
         let permissions = std::fs::metadata(scene.data().join(path)).unwrap().permissions();
         assert_eq!(permissions.mode() & 0o777, mode, "{path}");
@@ -71,7 +71,7 @@ async fn files_are_private() {
 #[tokio::test]
 async fn a_store_without_room_refuses_writes_and_serves_reads() {
     for engine in ON_DISK {
-        let mut scene = Scene::new(engine);
+        let mut scene = ContractScene::new(engine);
         let there = scene.put(&pod(1, "there"), "x").await;
         scene.store.close().await;
         scene.config.disk_reserve = u64::MAX;
@@ -90,7 +90,7 @@ async fn a_store_without_room_refuses_writes_and_serves_reads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_compacted_does_not_grow_by_its_history() {
     for engine in ON_DISK {
-        let scene = Scene::new(engine);
+        let scene = ContractScene::new(engine);
         let mut sizes = Vec::new();
         for round in 0..32 {
             for _ in 0..4 {
@@ -104,7 +104,7 @@ async fn a_store_that_is_compacted_does_not_grow_by_its_history() {
             scene.store.compact(scene.store.current()).await.unwrap();
             sizes.push(std::fs::metadata(scene.data().join("store.redb")).map_or(0, |file| file.len()));
         }
-        // The file breathes, as free pages at its end are given back.
+        // The file size varies, as free pages at its end are released.
         let (early, late) = (sizes[..8].iter().max(), sizes[24..].iter().max());
         assert!(late.unwrap() <= &(early.unwrap() * 2), "what was compacted is used again: {sizes:?}");
         scene.store.close().await;
@@ -117,7 +117,7 @@ async fn a_store_that_is_compacted_does_not_grow_by_its_history() {
 const CHILD_DIR: &str = "PORTOLAN_STORE_TEST_DIR";
 const CHILD_ENGINE: &str = "PORTOLAN_STORE_TEST_ENGINE";
 
-/// Not a test of its own: the process that the next test kills. Says what was acknowledged.
+/// Child process that the next test kills. Reports acknowledgements. Not a test of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_writes_until_it_is_killed() {
     let (Ok(dir), Ok(engine)) = (std::env::var(CHILD_DIR), std::env::var(CHILD_ENGINE)) else { return };
@@ -138,8 +138,8 @@ async fn child_that_writes_until_it_is_killed() {
     futures::future::join_all(writers).await;
 }
 
-/// Runs the child until it has acknowledged so many writes, kills it in the midst of the next ones, and returns all that it had
-/// acknowledged.
+/// Runs the child until it has acknowledged a number of writes, kills it during the next ones, and returns all
+/// acknowledgements.
 fn run_and_kill(dir: &Path, engine: Engine, acks: usize) -> Vec<(String, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "durability::child_that_writes_until_it_is_killed", "--nocapture"])

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_store::{Compaction, HistoryBounds, RangeRequest, RangeScope, StoreError, WatchScope};
+use portolan_store::{CompactionOutcome, HistoryBounds, RangeRequest, RangeScope, StoreError, WatchScope};
 use portolan_types::ResourceVersion;
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -10,16 +10,16 @@ use proptest::{
 };
 
 use crate::{
-    model::{Model, Step, history, in_scope, seen},
-    scene::{Scene, Subject, cluster, events_until, pod, pods, roles, text},
+    model::{ModelWrite, StoreModel, history, in_scope, seen},
+    scene::{ContractScene, EngineSubject, cluster, events_until, pod, pods, roles, text},
 };
 
-/// Random histories, the same in each run; fewer where each write costs a sync.
-fn histories(subject: Subject) -> Vec<Vec<Vec<Step>>> {
+/// Random histories, the same in each run; fewer if each write costs a sync.
+fn histories(subject: EngineSubject) -> Vec<Vec<Vec<ModelWrite>>> {
     let count = match subject {
-        Subject::MEMORY => 24,
-        Subject::Embedded(_) => 5,
-        Subject::Etcd => 2,
+        EngineSubject::MEMORY => 24,
+        EngineSubject::Embedded(_) => 5,
+        EngineSubject::Etcd => 2,
     };
     let mut runner = TestRunner::new_with_rng(
         Config::default(),
@@ -55,7 +55,7 @@ fn rv(number: u64) -> ResourceVersion {
     ResourceVersion::new(number).unwrap()
 }
 
-async fn check_states(scene: &Scene, model: &Model, from: u64) {
+async fn check_states(scene: &ContractScene, model: &StoreModel, from: u64) {
     for at in model.revisions(from) {
         let (boundary, state) = model.at(at);
         for scope in range_scopes() {
@@ -73,9 +73,9 @@ async fn check_states(scene: &Scene, model: &Model, from: u64) {
     }
 }
 
-type Page = (ResourceVersion, Vec<(portolan_types::ObjectKey, crate::model::Seen)>);
+type HistoryPage = (ResourceVersion, Vec<(portolan_types::ObjectKey, crate::model::ModelObject)>);
 
-async fn read_in_pages(scene: &Scene, scope: &RangeScope, at: u64, limit: Option<usize>) -> Vec<Page> {
+async fn read_in_pages(scene: &ContractScene, scope: &RangeScope, at: u64, limit: Option<usize>) -> Vec<HistoryPage> {
     let mut request = RangeRequest { at: Some(rv(at)), limit, ..RangeRequest::all(scope.clone()) };
     let mut pages = Vec::new();
     loop {
@@ -88,7 +88,7 @@ async fn read_in_pages(scene: &Scene, scope: &RangeScope, at: u64, limit: Option
     }
 }
 
-async fn check_indexes(scene: &Scene, model: &Model) {
+async fn check_indexes(scene: &ContractScene, model: &StoreModel) {
     let (_, state) = model.latest();
     let owned = |n, uid: &str| RangeScope::OwnedBy(cluster(n), uid.into());
     let placed = |uid: &str| RangeScope::PlacedOn(uid.into());
@@ -99,11 +99,11 @@ async fn check_indexes(scene: &Scene, model: &Model) {
     }
 }
 
-async fn check_watches(scene: &Scene, model: &Model, from: u64) {
+async fn check_watches(scene: &ContractScene, model: &StoreModel, from: u64) {
     let last = model.latest().0;
     for scope in watch_scopes() {
-        // etcd looks after a watch from the past a tenth of a second later: there, every sixth has to do.
-        let step = if scene.subject() == Subject::Etcd { 6 } else { 1 };
+        // etcd serves a watch of the past after a tenth of a second: only every sixth is tested there.
+        let step = if scene.subject() == EngineSubject::Etcd { 6 } else { 1 };
         for after in model.revisions(from).into_iter().step_by(step) {
             let mut stream = scene.watch(scope.clone(), Some(rv(after))).await;
             let events = events_until(&mut *stream, rv(last)).await;
@@ -112,11 +112,11 @@ async fn check_watches(scene: &Scene, model: &Model, from: u64) {
     }
 }
 
-pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: Scene) {
+pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: ContractScene) {
     for (n, history) in histories(scene.subject()).into_iter().enumerate() {
-        let scene = if n % 2 == 0 { Scene::new(scene.subject()) } else { scene.with_tiny_ring() };
+        let scene = if n % 2 == 0 { ContractScene::new(scene.subject()) } else { scene.with_tiny_ring() };
         let first = scene.store.current();
-        let mut model = Model::new(first);
+        let mut model = StoreModel::new(first);
         let mut live = Vec::new();
         for scope in watch_scopes() {
             live.push((scope.clone(), scene.watch(scope, None).await));
@@ -135,10 +135,10 @@ pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: Scene) {
     }
 }
 
-pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
+pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: ContractScene) {
     for history in histories(scene.subject()).into_iter().take(5) {
-        let scene = Scene::new(scene.subject());
-        let mut model = Model::new(scene.store.current());
+        let scene = ContractScene::new(scene.subject());
+        let mut model = StoreModel::new(scene.store.current());
         for steps in history {
             model.commit(&scene, steps).await;
         }
@@ -148,7 +148,7 @@ pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
             let floor = scene.store.oldest().get();
             let expected = model.boundaries.iter().map(|(boundary, _)| *boundary).filter(|b| *b <= upto).max().unwrap();
             assert!(floor >= expected.max(first) && floor <= upto.max(first), "{floor}");
-            if scene.subject() != Subject::Etcd {
+            if scene.subject() != EngineSubject::Etcd {
                 assert_eq!(floor, expected.max(first));
             }
             if floor > first {
@@ -162,27 +162,27 @@ pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
             check_indexes(&scene, &model).await;
             check_watches(&scene, &model, floor).await;
         }
-        // Where all are on one etcd, what ends with another store may be written at this moment.
-        let beyond = if scene.subject() == Subject::Etcd { 1_000_000 } else { 1 };
+        // If all tests share one etcd, deletions of another store's test may be written now.
+        let beyond = if scene.subject() == EngineSubject::Etcd { 1_000_000 } else { 1 };
         let too_far = scene.store.compact(rv(last + beyond)).await;
         assert!(matches!(too_far, Err(StoreError::FutureRevision { .. })));
     }
 }
 
-pub(crate) async fn the_last_so_many_revisions_are_kept(scene: Scene) {
-    let bounds = |revisions| HistoryBounds { time: Duration::MAX, revisions };
+pub(crate) async fn the_last_so_many_revisions_are_kept(scene: ContractScene) {
+    let bounds = |revisions| HistoryBounds { time: Duration::MAX, revisions, bytes: u64::MAX };
     let mut written = vec![scene.store.current()];
     for n in 0..40 {
         written.push(scene.put(&pod(1, "busy"), &n.to_string()).await);
     }
-    // Another test's writes count as well where all are on one etcd: it forgets more there, and no less.
+    // If all tests share one etcd, other tests' writes count too: more is compacted there, and no less.
     assert!(scene.store.back(0) >= written[40] && scene.store.back(u64::MAX) <= written[0]);
-    assert_eq!(bounds(1000).enforce(&*scene.store, None).await.unwrap(), Compaction::NotDue);
+    assert_eq!(bounds(1000).enforce(&*scene.store, None).await.unwrap(), CompactionOutcome::NotDue);
     assert_eq!(scene.store.watch(WatchScope::Resource(pods(), None), Some(written[0])).await.err().map(drop), None);
-    assert_eq!(bounds(20).enforce(&*scene.store, None).await.unwrap(), Compaction::Done);
+    assert_eq!(bounds(20).enforce(&*scene.store, None).await.unwrap(), CompactionOutcome::Done);
     assert_eq!(
         bounds(20).enforce(&*scene.store, None).await.unwrap(),
-        Compaction::NotDue,
+        CompactionOutcome::NotDue,
         "a few fewer are left than may be"
     );
     let oldest = scene.store.oldest();
@@ -193,6 +193,6 @@ pub(crate) async fn the_last_so_many_revisions_are_kept(scene: Scene) {
         let page = scene.store.range(at(*revision)).await.unwrap();
         assert_eq!(text(&page.objects[0].record), (n - 1).to_string());
     }
-    assert_eq!(bounds(1000).enforce(&*scene.store, Some(written[38])).await.unwrap(), Compaction::Done);
+    assert_eq!(bounds(1000).enforce(&*scene.store, Some(written[38])).await.unwrap(), CompactionOutcome::Done);
     assert!(scene.store.oldest() >= written[38], "what is old goes, also of few");
 }

@@ -1,4 +1,4 @@
-//! Restoring a snapshot into etcd.
+//! Restore of a snapshot into etcd.
 
 use std::io::Cursor;
 
@@ -8,13 +8,13 @@ use portolan_store::{
 };
 use portolan_types::{ResourceVersion, Seams};
 
-use crate::scene::{Scene, an_etcd, cluster, pod, pods, record, related, role, text};
+use crate::scene::{ContractScene, an_etcd, cluster, pod, pods, record, related, role, text};
 
-/// Any restore raises revisions by as much at least.
+/// Least increase of revisions by any restore.
 const JUMP: u64 = 1 << 40;
 
-async fn saved() -> (Scene, Vec<u8>) {
-    let scene = Scene::new(Engine::Memory);
+async fn saved() -> (ContractScene, Vec<u8>) {
+    let scene = ContractScene::new(Engine::Memory);
     for n in 0..250 {
         scene.put(&pod(n % 3 + 1, &format!("p{n}")), &"x".repeat(5000)).await;
     }

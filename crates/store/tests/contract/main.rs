@@ -1,4 +1,4 @@
-//! What every engine promises, held by one suite that runs on each of them.
+//! Contract suite of the store, run on every engine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ macro_rules! on_every_engine {
         on_every_engine!(@engine memory MEMORY, $($part: $($case),+;)+);
         on_every_engine!(@engine redb REDB, $($part: $($case),+;)+);
         on_every_engine!(@engine sled SLED, $($part: $($case),+;)+);
-        // One after the other (`--test-threads=1`): a compaction forgets the history of all.
+        // One after the other (`--test-threads=1`): a compaction removes the history of all.
         on_every_engine!(@engine etcd Etcd
             #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"], $($part: $($case),+;)+);
     };
@@ -37,7 +37,7 @@ macro_rules! on_every_engine {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 $(#[$ignored])?
                 async fn $case() {
-                    crate::$part::$case(crate::scene::Scene::new(crate::scene::Subject::$variant)).await;
+                    crate::$part::$case(crate::scene::ContractScene::new(crate::scene::EngineSubject::$variant)).await;
                 }
     };
 }

@@ -1,32 +1,32 @@
-//! What a store should hold: all states of a history, as plain maps.
+//! Model of a store: all states of a history, as plain maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan_store::{Change, Event, Expect, RangeScope, StoredObject, Transaction, WatchScope, Write};
+use portolan_store::{ChangeKind, Event, Expect, RangeScope, StoredObject, Transaction, WatchScope, Write};
 use portolan_types::{ObjectKey, Record, ResourceVersion};
 use proptest::prelude::*;
 
-use crate::scene::{Scene, pod, related, role};
+use crate::scene::{ContractScene, pod, related, role};
 
-/// An object of a state: body, last write, first write.
-pub(crate) type Seen = (Record, u64, u64);
-type State = BTreeMap<ObjectKey, Seen>;
+/// Object of a state: body, last write, first write.
+pub(crate) type ModelObject = (Record, u64, u64);
+type ModelState = BTreeMap<ObjectKey, ModelObject>;
 
-/// A write of a random history.
+/// Write of a random history.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ModelWrite {
     key: ObjectKey,
     record: Option<Record>,
 }
 
 /// All states after each transaction, and all events.
-pub(crate) struct Model {
-    pub(crate) boundaries: Vec<(u64, State)>,
+pub(crate) struct StoreModel {
+    pub(crate) boundaries: Vec<(u64, ModelState)>,
     pub(crate) events: Vec<Event>,
 }
 
-/// A random history: transactions of one to three writes on few objects.
-pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
+/// Generates a random history: transactions of one to three writes on few objects.
+pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<ModelWrite>>> {
     let key = (1..3u64, 0..2u8, 0..2u8, 0..3u8).prop_map(|(cluster, resource, namespace, name)| match resource {
         0 => role(cluster, &format!("r{name}")),
         _ => pod(cluster, &format!("n{namespace}/p{name}")),
@@ -35,23 +35,23 @@ pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
     let step = (key, prop::option::weighted(0.75, (uids(&["o1", "o2"]), uids(&["east", "west"]))));
     let step = step.prop_map(|(key, relations)| {
         let record = relations.map(|(owners, placed)| related(&key, &owners, &placed));
-        Step { key, record }
+        ModelWrite { key, record }
     });
     prop::collection::vec(prop::collection::vec(step, 1..4), 1..40)
 }
 
-impl Model {
+impl StoreModel {
     pub(crate) fn new(current: ResourceVersion) -> Self {
-        Self { boundaries: vec![(current.get(), State::new())], events: Vec::new() }
+        Self { boundaries: vec![(current.get(), ModelState::new())], events: Vec::new() }
     }
 
-    pub(crate) fn latest(&self) -> (u64, &State) {
+    pub(crate) fn latest(&self) -> (u64, &ModelState) {
         let (revision, state) = self.boundaries.last().unwrap();
         (*revision, state)
     }
 
-    /// Does a transaction on the store and on the model, and checks that both answer the same.
-    pub(crate) async fn commit(&mut self, scene: &Scene, mut steps: Vec<Step>) {
+    /// Runs a transaction on the store and on the model, and checks that both answer the same.
+    pub(crate) async fn commit(&mut self, scene: &ContractScene, mut steps: Vec<ModelWrite>) {
         let mut keys = Vec::new();
         steps.retain(|step| {
             !keys.contains(&step.key) && {
@@ -63,7 +63,7 @@ impl Model {
         let (mut state, mut events) = (state.clone(), Vec::new());
         let fails = steps.iter().any(|step| step.record.is_none() && !state.contains_key(&step.key));
         let write =
-            |step: &Step| Write { key: step.key.clone(), expect: Expect::Anything, record: step.record.clone() };
+            |step: &ModelWrite| Write { key: step.key.clone(), expect: Expect::Anything, record: step.record.clone() };
         let committed =
             scene.commit(Transaction { writes: steps.iter().map(write).collect(), ..Transaction::default() }).await;
         assert_eq!(committed.is_err(), fails);
@@ -73,9 +73,9 @@ impl Model {
         for (step, revision) in steps.iter().zip(committed.first.get()..) {
             let before = state.get(&step.key).cloned();
             let (change, record, previous) = match (&step.record, &before) {
-                (Some(record), None) => (Change::Created, record.clone(), None),
-                (Some(record), Some((old, ..))) => (Change::Updated, record.clone(), Some(old.clone())),
-                (None, Some((old, ..))) => (Change::Deleted, old.clone(), None),
+                (Some(record), None) => (ChangeKind::Created, record.clone(), None),
+                (Some(record), Some((old, ..))) => (ChangeKind::Updated, record.clone(), Some(old.clone())),
+                (None, Some((old, ..))) => (ChangeKind::Deleted, old.clone(), None),
                 (None, None) => unreachable!("it would have failed"),
             };
             match &step.record {
@@ -93,7 +93,7 @@ impl Model {
         self.events.append(&mut events);
     }
 
-    /// All revisions that there are from `from` on.
+    /// Returns all revisions from `from` on.
     pub(crate) fn revisions(&self, from: u64) -> Vec<u64> {
         let first = self.boundaries.first().map(|(boundary, _)| *boundary);
         let events = self.events.iter().map(|event| event.revision.get());
@@ -107,8 +107,8 @@ impl Model {
             .collect()
     }
 
-    /// The state that a read at `revision` shows: that of the transaction it belongs to.
-    pub(crate) fn at(&self, revision: u64) -> (u64, &State) {
+    /// Returns the state that a read at `revision` shows: that of the transaction it belongs to.
+    pub(crate) fn at(&self, revision: u64) -> (u64, &ModelState) {
         let after = self.events.iter().find(|event| event.revision.get() >= revision);
         let (boundary, state) = match after {
             // Within a transaction its end is shown; between two of them, the earlier one.
@@ -120,7 +120,7 @@ impl Model {
         (*boundary, state)
     }
 
-    /// The events of a watch from `after` on.
+    /// Returns the events of a watch from `after` on.
     pub(crate) fn events_after(&self, scope: &WatchScope, after: u64) -> Vec<Event> {
         let wanted = |event: &&Event| event.revision.get() > after && concerns(scope, event);
         self.events.iter().filter(wanted).cloned().collect()
@@ -139,9 +139,9 @@ fn concerns(scope: &WatchScope, event: &Event) -> bool {
     }
 }
 
-/// What a range of a scope shows of a state, in key order where the scope has one resource.
-pub(crate) fn in_scope(state: &State, scope: &RangeScope) -> Vec<(ObjectKey, Seen)> {
-    let wanted = |(key, (record, ..)): &(&ObjectKey, &Seen)| match scope {
+/// Returns the result of a range over a state, in key order if the scope has one resource.
+pub(crate) fn in_scope(state: &ModelState, scope: &RangeScope) -> Vec<(ObjectKey, ModelObject)> {
+    let wanted = |(key, (record, ..)): &(&ObjectKey, &ModelObject)| match scope {
         RangeScope::All => true,
         RangeScope::AllClusters(resource) => key.resource == *resource,
         RangeScope::Cluster(cluster, resource) => key.cluster == *cluster && key.resource == *resource,
@@ -155,8 +155,8 @@ pub(crate) fn in_scope(state: &State, scope: &RangeScope) -> Vec<(ObjectKey, See
     state.iter().filter(wanted).map(|(key, seen)| (key.clone(), seen.clone())).collect()
 }
 
-/// What a store returned, in the same shape.
-pub(crate) fn seen(objects: &[StoredObject]) -> Vec<(ObjectKey, Seen)> {
+/// Converts objects that a store returned to the same form.
+pub(crate) fn seen(objects: &[StoredObject]) -> Vec<(ObjectKey, ModelObject)> {
     let seen = |o: &StoredObject| (o.key.clone(), ((*o.record).clone(), o.revision.get(), o.created.get()));
     objects.iter().map(seen).collect()
 }

@@ -1,11 +1,11 @@
-//! Reading many objects.
+//! Reads of many objects.
 
 use portolan_store::{Expect, RangeRequest, RangeScope, SLICE_BYTES, StoreError, Transaction};
 use portolan_types::LabelSelector;
 
-use crate::scene::{Scene, cluster, pod, pods, record, related, role, roles};
+use crate::scene::{ContractScene, cluster, pod, pods, record, related, role, roles};
 
-pub(crate) async fn selectors_limits_and_counts(scene: Scene) {
+pub(crate) async fn selectors_limits_and_counts(scene: ContractScene) {
     for n in 0..20 {
         scene.put(&pod(1, &format!("p{n:02}")), if n % 2 == 0 { "even" } else { "odd" }).await;
     }
@@ -31,7 +31,7 @@ pub(crate) async fn selectors_limits_and_counts(scene: Scene) {
     assert_eq!(scene.store.get(&role(1, "none")).await.unwrap(), None);
 }
 
-pub(crate) async fn a_large_list_is_read_whole(scene: Scene) {
+pub(crate) async fn a_large_list_is_read_whole(scene: ContractScene) {
     for batch in 0..12 {
         let txn = (0..100).fold(Transaction::default(), |txn, n| {
             let key = pod(1, &format!("p{batch:02}{n:02}"));
@@ -50,7 +50,7 @@ pub(crate) async fn a_large_list_is_read_whole(scene: Scene) {
     assert_eq!(scene.store.range(one).await.unwrap().remaining, Some(1100));
 }
 
-pub(crate) async fn pages_show_one_state(scene: Scene) {
+pub(crate) async fn pages_show_one_state(scene: ContractScene) {
     for n in 0..10 {
         scene.put(&pod(1, &format!("p{n}")), "old").await;
     }
@@ -74,7 +74,7 @@ pub(crate) async fn pages_show_one_state(scene: Scene) {
     assert_eq!(read, expected);
 }
 
-pub(crate) async fn slices_show_one_state(scene: Scene) {
+pub(crate) async fn slices_show_one_state(scene: ContractScene) {
     for (own, bytes, labels) in [(1, 1, ""), (2, SLICE_BYTES, ""), (3, SLICE_BYTES, "text=old")] {
         for batch in 0..6 {
             let txn = (0..100).fold(Transaction::default(), |txn, n| {
@@ -101,7 +101,7 @@ pub(crate) async fn slices_show_one_state(scene: Scene) {
     }
 }
 
-pub(crate) async fn indexes_follow_the_latest_state(scene: Scene) {
+pub(crate) async fn indexes_follow_the_latest_state(scene: ContractScene) {
     let put = |key, owners: &[&str], placed: &[&str]| {
         let record = related(&key, owners, placed);
         scene.commit(Transaction::one(key, Expect::Anything, Some(record)))
@@ -123,7 +123,7 @@ pub(crate) async fn indexes_follow_the_latest_state(scene: Scene) {
     assert_eq!(names(RangeScope::PlacedOn("eas".into())).await, []);
 }
 
-pub(crate) async fn unknown_revisions_are_refused(scene: Scene) {
+pub(crate) async fn unknown_revisions_are_refused(scene: ContractScene) {
     let current = scene.put(&pod(1, "a"), "x").await;
     let future = RangeRequest { at: Some(current.plus(1)), ..RangeRequest::all(RangeScope::AllClusters(pods())) };
     let refused = scene.store.range(future).await;
@@ -135,7 +135,7 @@ pub(crate) async fn unknown_revisions_are_refused(scene: Scene) {
     assert!(matches!(refused, Some(StoreError::FutureRevision { .. })));
 }
 
-pub(crate) async fn rare_objects_are_found_across_pages(scene: Scene) {
+pub(crate) async fn rare_objects_are_found_across_pages(scene: ContractScene) {
     for n in 0..300 {
         scene.put(&pod(1, &format!("p{n:03}")), if n % 97 == 96 { "rare" } else { "common" }).await;
     }
@@ -156,7 +156,7 @@ pub(crate) async fn rare_objects_are_found_across_pages(scene: Scene) {
     assert!(pages <= 4, "a page ends when it is full, not when much was looked at: {pages}");
 }
 
-pub(crate) async fn a_continuation_whose_state_is_gone_is_told_and_can_go_on_at_the_latest(scene: Scene) {
+pub(crate) async fn a_continuation_whose_state_is_gone_is_told_and_can_go_on_at_the_latest(scene: ContractScene) {
     for n in 0..6 {
         scene.put(&pod(1, &format!("p{n}")), "old").await;
     }

@@ -1,4 +1,4 @@
-//! A store to test, and short ways to say what is in it.
+//! Store under test, and helpers to describe its content.
 
 use std::time::Duration;
 
@@ -11,44 +11,44 @@ use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Resourc
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What is tested.
+/// Engine under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum EngineSubject {
     Embedded(Engine),
-    /// The one at the URLs in `PORTOLAN_ETCD`; `cargo xtask e2e --suite etcd` starts one and says where.
+    /// etcd at the URLs in `PORTOLAN_ETCD`; `cargo xtask e2e --suite etcd` starts one and sets it.
     Etcd,
 }
 
-impl Subject {
+impl EngineSubject {
     pub(crate) const MEMORY: Self = Self::Embedded(Engine::Memory);
     pub(crate) const REDB: Self = Self::Embedded(Engine::Redb);
     pub(crate) const SLED: Self = Self::Embedded(Engine::Sled);
 }
 
-impl From<Engine> for Subject {
+impl From<Engine> for EngineSubject {
     fn from(engine: Engine) -> Self {
         Self::Embedded(engine)
     }
 }
 
-/// A store of an engine, and how to open it again.
-pub(crate) struct Scene {
+/// Store of an engine, and the means to open it again.
+pub(crate) struct ContractScene {
     pub(crate) store: DynStore,
     pub(crate) config: StoreConfig,
     etcd: Option<EtcdConfig>,
     dir: TempDir,
 }
 
-impl Scene {
-    pub(crate) fn new(subject: impl Into<Subject>) -> Self {
+impl ContractScene {
+    pub(crate) fn new(subject: impl Into<EngineSubject>) -> Self {
         Self::with(subject, |_| {})
     }
 
-    pub(crate) fn with(subject: impl Into<Subject>, change: impl FnOnce(&mut StoreConfig)) -> Self {
+    pub(crate) fn with(subject: impl Into<EngineSubject>, change: impl FnOnce(&mut StoreConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (engine, etcd) = match subject.into() {
-            Subject::Embedded(engine) => (engine, None),
-            Subject::Etcd => (Engine::Memory, Some(an_etcd())),
+            EngineSubject::Embedded(engine) => (engine, None),
+            EngineSubject::Etcd => (Engine::Memory, Some(an_etcd())),
         };
         let mut config = StoreConfig::new(engine, Some(dir.path().join("data")));
         change(&mut config);
@@ -56,26 +56,26 @@ impl Scene {
         Self { store, config, etcd, dir }
     }
 
-    pub(crate) fn subject(&self) -> Subject {
-        if self.etcd.is_some() { Subject::Etcd } else { Subject::Embedded(self.config.engine) }
+    pub(crate) fn subject(&self) -> EngineSubject {
+        if self.etcd.is_some() { EngineSubject::Etcd } else { EngineSubject::Embedded(self.config.engine) }
     }
 
-    /// Whether what was written is there when the store is opened again.
+    /// Returns true if writes survive a reopening of the store.
     pub(crate) fn is_durable(&self) -> bool {
-        self.subject() != Subject::MEMORY
+        self.subject() != EngineSubject::MEMORY
     }
 
-    /// Checks that a transaction of so many writes was the next one after `before`: at once where all revisions are given out
-    /// by one process, later where etcd counts other writes too.
+    /// Checks that a transaction of some writes was the next one after `before`: exactly if one process assigns all
+    /// revisions, or any later one if etcd counts other writes too.
     pub(crate) fn check_next(&self, before: ResourceVersion, committed: Committed, writes: u64, case: &str) {
         assert_eq!(committed.last, committed.first.plus(writes - 1), "{case}");
         match self.subject() {
-            Subject::Embedded(_) => assert_eq!(committed.first, before.plus(1), "{case}"),
-            Subject::Etcd => assert!(committed.first > before, "{case}"),
+            EngineSubject::Embedded(_) => assert_eq!(committed.first, before.plus(1), "{case}"),
+            EngineSubject::Etcd => assert!(committed.first > before, "{case}"),
         }
     }
 
-    /// The same engine with a ring that holds next to nothing.
+    /// Returns the same engine with a ring that holds next to nothing.
     pub(crate) fn with_tiny_ring(&self) -> Self {
         Self::with(self.subject(), |config| config.ring_bytes = 4096)
     }
@@ -115,7 +115,7 @@ impl Scene {
     }
 }
 
-/// A prefix that nobody has used.
+/// Returns an unused prefix.
 pub(crate) fn an_etcd() -> EtcdConfig {
     let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
     let mut config = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
@@ -128,16 +128,16 @@ fn open_either(config: &StoreConfig, etcd: Option<&EtcdConfig>) -> Result<DynSto
     now(async { open_etcd(etcd, config, &Seams::system()).await.map(|(store, _)| store) })
 }
 
-/// Waits where nothing can be awaited.
+/// Blocks on a future outside of a runtime.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }
 
-/// Reads a watch until it has had everything up to `upto`.
+/// Reads a watch until it has delivered everything up to `upto`.
 pub(crate) async fn events_until(stream: &mut dyn EventStream, upto: ResourceVersion) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
-        // What is ready is taken first; a watch that then waits has had everything.
+        // Ready batches are taken first; a watch that then waits has delivered everything.
         while let Some(batch) = stream.next().now_or_never() {
             events.extend(batch.unwrap().events.iter().map(|event| Event::clone(event)));
         }
@@ -161,7 +161,7 @@ pub(crate) fn roles() -> GroupResource {
     GroupResource::new("rbac.authorization.k8s.io", "clusterroles")
 }
 
-/// A pod in namespace `default`, unless `name` has its own in front of a slash.
+/// Returns the key of a pod in namespace `default`, unless `name` has its own in front of a slash.
 pub(crate) fn pod(cluster_number: u64, name: &str) -> ObjectKey {
     let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
     ObjectKey::namespaced(cluster(cluster_number), pods(), namespace.parse().unwrap(), name.parse().unwrap())
@@ -189,7 +189,7 @@ pub(crate) fn text(record: &Record) -> String {
     value["data"].as_str().unwrap().to_owned()
 }
 
-/// An object that is owned by, and placed on, what is named.
+/// Builds an object with the given owner and placement.
 pub(crate) fn related(key: &ObjectKey, owners: &[&str], placed: &[&str]) -> Record {
     let owners: Vec<Value> = owners.iter().map(|uid| json!({"uid": uid})).collect();
     let clusters: Vec<Value> =

@@ -1,15 +1,16 @@
-//! What kube-apiserver's shared storage tests look at and no other part of this suite does. `docs/reliability.md` has all of them, each
-//! with what holds it here.
+//! Cases of kube-apiserver's shared storage tests that no other part of this suite covers.
+//! `docs/reliability/storage-tests.md` lists all of them, each with its test here.
 
 use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use portolan_store::{
-    Change, Expect, Modified, Objects, RangeRequest, RangeScope, Step, StoreError, Transaction, WatchScope,
+    ChangeKind, Expect, ModifyOutcome, ObjectClient, RangeRequest, RangeScope, Step, StoreError, Transaction,
+    WatchScope,
 };
 use portolan_types::{GroupResource, NamespaceName, ObjectKey};
 
-use crate::scene::{Scene, cluster, events_until, now, pod, pods, record, text};
+use crate::scene::{ContractScene, cluster, events_until, now, pod, pods, record, text};
 
 fn all_pods() -> WatchScope {
     WatchScope::Resource(pods(), None)
@@ -19,7 +20,7 @@ fn shop(name: &str) -> NamespaceName {
     name.parse().unwrap()
 }
 
-pub(crate) async fn a_name_that_begins_like_another_is_no_part_of_it(scene: Scene) {
+pub(crate) async fn a_name_that_begins_like_another_is_no_part_of_it(scene: ContractScene) {
     let mut watch = scene.watch(WatchScope::Resource(pods(), Some(cluster(1))), None).await;
     let near = |group: &str, resource: &str| {
         let resource = GroupResource::new(group, resource);
@@ -62,7 +63,7 @@ pub(crate) async fn a_name_that_begins_like_another_is_no_part_of_it(scene: Scen
     assert_eq!(scene.list(RangeScope::Cluster(cluster(11), pods())).await.len(), 1);
 }
 
-pub(crate) async fn counts_follow_what_is_written_and_deleted(scene: Scene) {
+pub(crate) async fn counts_follow_what_is_written_and_deleted(scene: ContractScene) {
     let count = || async {
         let first = RangeRequest { limit: Some(1), ..RangeRequest::all(RangeScope::Cluster(cluster(1), pods())) };
         let page = scene.store.range(first).await.unwrap();
@@ -84,9 +85,9 @@ pub(crate) async fn counts_follow_what_is_written_and_deleted(scene: Scene) {
     }
 }
 
-/// What a caller read and what it is asked about may be two states: what counts is what is deleted.
-pub(crate) async fn what_is_checked_before_a_deletion_is_checked_of_what_is_deleted(scene: Scene) {
-    let objects = Objects::new(scene.store.clone());
+/// The caller's read and the check may see two states: the state of the deletion counts.
+pub(crate) async fn what_is_checked_before_a_deletion_is_checked_of_what_is_deleted(scene: ContractScene) {
+    let objects = ObjectClient::new(scene.store.clone());
     for (case, first, then, looks, is_deleted) in [
         ("it held, and holds of what somebody wrote meanwhile", "fits", Some("fits"), 2, true),
         ("it held, and does not any more", "fits", Some("other"), 2, false),
@@ -109,7 +110,7 @@ pub(crate) async fn what_is_checked_before_a_deletion_is_checked_of_what_is_dele
         let there = scene.store.get(&key).await.unwrap().map(|object| text(&object.record));
         match (is_deleted, then) {
             (true, _) => {
-                assert!(matches!(answer, Ok(Some(Modified::Deleted(_, at))) if at > stale), "{case}");
+                assert!(matches!(answer, Ok(Some(ModifyOutcome::Deleted(_, at))) if at > stale), "{case}");
                 assert_eq!(there, None, "{case}");
             }
             (false, None) => assert_eq!((answer.unwrap(), there), (None, None), "{case}"),
@@ -123,12 +124,12 @@ pub(crate) async fn what_is_checked_before_a_deletion_is_checked_of_what_is_dele
     }
 }
 
-pub(crate) async fn watchers_that_never_read_hold_up_nobody(scene: Scene) {
-    for scene in [Scene::new(scene.subject()), scene.with_tiny_ring()] {
+pub(crate) async fn watchers_that_never_read_hold_up_nobody(scene: ContractScene) {
+    for scene in [ContractScene::new(scene.subject()), scene.with_tiny_ring()] {
         let mut idle = Vec::new();
         for n in 0..50 {
             let mut stream = scene.watch(all_pods(), None).await;
-            // Some have begun to wait.
+            // Some are waiting by now.
             assert!(n % 2 == 0 || stream.next().now_or_never().is_none());
             idle.push(stream);
         }
@@ -145,7 +146,7 @@ pub(crate) async fn watchers_that_never_read_hold_up_nobody(scene: Scene) {
     }
 }
 
-pub(crate) async fn what_a_watch_has_come_to_is_never_ahead_of_what_it_brings(scene: Scene) {
+pub(crate) async fn what_a_watch_has_come_to_is_never_ahead_of_what_it_brings(scene: ContractScene) {
     let scene = Arc::new(scene);
     let mut stream = scene.watch(WatchScope::Resource(pods(), Some(cluster(1))), None).await;
     let writer = tokio::spawn({
@@ -175,8 +176,9 @@ pub(crate) async fn what_a_watch_has_come_to_is_never_ahead_of_what_it_brings(sc
     assert_eq!(brought, 50);
 }
 
-/// etcd lost what a deletion left when it was compacted at its very revision: the event, and after a crash the revision.
-pub(crate) async fn a_compaction_at_a_deletion_loses_neither_it_nor_its_revision(mut scene: Scene) {
+/// etcd lost the effect of a deletion when it was compacted at its very revision: the event, and after a crash the
+/// revision.
+pub(crate) async fn a_compaction_at_a_deletion_loses_neither_it_nor_its_revision(mut scene: ContractScene) {
     scene.put(&pod(1, "stays"), "x").await;
     for round in 0..3 {
         let key = pod(1, &format!("goes-{round}"));
@@ -185,7 +187,7 @@ pub(crate) async fn a_compaction_at_a_deletion_loses_neither_it_nor_its_revision
         let deleted = scene.delete(&key).await;
         scene.store.compact(deleted).await.unwrap();
         match tokio::time::timeout(Duration::from_secs(20), behind.next()).await.unwrap() {
-            Ok(batch) => assert_eq!((batch.events[0].change, batch.revision), (Change::Deleted, deleted)),
+            Ok(batch) => assert_eq!((batch.events[0].change, batch.revision), (ChangeKind::Deleted, deleted)),
             Err(error) => assert!(matches!(error, StoreError::Compacted { .. }), "it is told, or brings it: {error}"),
         }
         let mut after = scene.watch(all_pods(), Some(deleted)).await;

@@ -1,4 +1,4 @@
-//! Watching.
+//! Watches.
 
 use std::{
     collections::BTreeMap,
@@ -10,16 +10,16 @@ use std::{
 };
 
 use futures::{FutureExt as _, future::join_all};
-use portolan_store::{Change, Expect, RangeScope, StoreError, Transaction, WatchScope};
+use portolan_store::{ChangeKind, Expect, RangeScope, StoreError, Transaction, WatchScope};
 use portolan_types::ResourceVersion;
 
-use crate::scene::{Scene, cluster, events_until, pod, pods, record, role, text};
+use crate::scene::{ContractScene, cluster, events_until, pod, pods, record, role, text};
 
 fn all_pods() -> WatchScope {
     WatchScope::Resource(pods(), None)
 }
 
-pub(crate) async fn a_list_and_its_watch_have_no_hole(scene: Scene) {
+pub(crate) async fn a_list_and_its_watch_have_no_hole(scene: ContractScene) {
     let scene = Arc::new(scene.with_tiny_ring());
     let stop = Arc::new(AtomicBool::new(false));
     let writer = |n: u64| {
@@ -42,8 +42,8 @@ pub(crate) async fn a_list_and_its_watch_have_no_hole(scene: Scene) {
     join_all(writers).await.into_iter().for_each(|writer| writer.unwrap());
 }
 
-/// Lists, follows the watch a while, and compares with a list of the state then reached.
-async fn list_and_watch(scene: Arc<Scene>) {
+/// Lists, follows the watch for a while, and compares with a list of the state then reached.
+async fn list_and_watch(scene: Arc<ContractScene>) {
     for _ in 0..6 {
         let page = scene.store.range(portolan_store::RangeRequest::all(RangeScope::Cluster(cluster(1), pods()))).await;
         let page = page.unwrap();
@@ -58,9 +58,9 @@ async fn list_and_watch(scene: Arc<Scene>) {
             for event in &batch.events {
                 assert!(event.revision > at && event.revision <= batch.revision);
                 match event.change {
-                    Change::Created => assert_eq!(state.insert(event.key.clone(), event.revision), None),
-                    Change::Updated => assert!(state.insert(event.key.clone(), event.revision).is_some()),
-                    Change::Deleted => assert!(state.remove(&event.key).is_some()),
+                    ChangeKind::Created => assert_eq!(state.insert(event.key.clone(), event.revision), None),
+                    ChangeKind::Updated => assert!(state.insert(event.key.clone(), event.revision).is_some()),
+                    ChangeKind::Deleted => assert!(state.remove(&event.key).is_some()),
                 }
             }
             at = batch.revision;
@@ -75,7 +75,7 @@ async fn list_and_watch(scene: Arc<Scene>) {
     }
 }
 
-pub(crate) async fn a_watcher_that_fell_off_the_ring_misses_nothing(scene: Scene) {
+pub(crate) async fn a_watcher_that_fell_off_the_ring_misses_nothing(scene: ContractScene) {
     let scene = scene.with_tiny_ring();
     let mut slow = scene.watch(all_pods(), None).await;
     let mut one_cluster = scene.watch(WatchScope::Resource(pods(), Some(cluster(2))), None).await;
@@ -94,7 +94,7 @@ pub(crate) async fn a_watcher_that_fell_off_the_ring_misses_nothing(scene: Scene
     }
 }
 
-pub(crate) async fn a_watcher_that_fell_behind_the_floor_is_told(scene: Scene) {
+pub(crate) async fn a_watcher_that_fell_behind_the_floor_is_told(scene: ContractScene) {
     let scene = scene.with_tiny_ring();
     let mut slow = scene.watch(all_pods(), None).await;
     let mut last = ResourceVersion::FIRST;
@@ -109,11 +109,11 @@ pub(crate) async fn a_watcher_that_fell_behind_the_floor_is_told(scene: Scene) {
     let batch = fresh.next().await.unwrap();
     assert_eq!(
         (batch.revision, batch.events[0].change, &*text(&batch.events[0].record)),
-        (next, Change::Deleted, &*"x".repeat(700))
+        (next, ChangeKind::Deleted, &*"x".repeat(700))
     );
 }
 
-pub(crate) async fn progress_goes_on_while_nothing_matches(scene: Scene) {
+pub(crate) async fn progress_goes_on_while_nothing_matches(scene: ContractScene) {
     let mut stream = scene.watch(WatchScope::Resource(pods(), Some(cluster(1))), None).await;
     assert_eq!(stream.progress(), scene.store.current());
     assert!(stream.next().now_or_never().is_none());
@@ -128,8 +128,8 @@ pub(crate) async fn progress_goes_on_while_nothing_matches(scene: Scene) {
     assert_eq!((batch.revision, stream.progress()), (scene.store.current(), scene.store.current()));
 }
 
-pub(crate) async fn a_transaction_is_delivered_in_one_piece(scene: Scene) {
-    for scene in [Scene::new(scene.subject()), scene.with_tiny_ring()] {
+pub(crate) async fn a_transaction_is_delivered_in_one_piece(scene: ContractScene) {
+    for scene in [ContractScene::new(scene.subject()), scene.with_tiny_ring()] {
         let mut stream = scene.watch(all_pods(), None).await;
         let mut boundaries = Vec::new();
         for round in 0..30 {
@@ -151,7 +151,7 @@ pub(crate) async fn a_transaction_is_delivered_in_one_piece(scene: Scene) {
     }
 }
 
-pub(crate) async fn a_dropped_wait_loses_nothing(scene: Scene) {
+pub(crate) async fn a_dropped_wait_loses_nothing(scene: ContractScene) {
     let mut stream = scene.watch(all_pods(), None).await;
     for n in 0..20 {
         let name = format!("p{n}");
@@ -162,7 +162,7 @@ pub(crate) async fn a_dropped_wait_loses_nothing(scene: Scene) {
     }
 }
 
-pub(crate) async fn closing_ends_every_watch(scene: Scene) {
+pub(crate) async fn closing_ends_every_watch(scene: ContractScene) {
     let mut stream = scene.watch(all_pods(), None).await;
     let store = scene.store.clone();
     let waiting = tokio::spawn(async move { stream.next().await.err() });
@@ -172,7 +172,7 @@ pub(crate) async fn closing_ends_every_watch(scene: Scene) {
     assert!(matches!(ended, Some(StoreError::Backend(_))), "{ended:?}");
 }
 
-pub(crate) async fn a_name_that_is_used_again_is_another_object(scene: Scene) {
+pub(crate) async fn a_name_that_is_used_again_is_another_object(scene: ContractScene) {
     let key = pod(1, "a");
     let before = scene.store.current();
     let (first, changed) = (scene.put(&key, "first").await, scene.put(&key, "changed").await);
@@ -182,10 +182,10 @@ pub(crate) async fn a_name_that_is_used_again_is_another_object(scene: Scene) {
     let events = events_until(&mut *stream, second).await;
     let seen: Vec<_> = events.iter().map(|e| (e.revision, e.change, text(&e.record), e.previous.is_some())).collect();
     let expected = [
-        (first, Change::Created, "first".to_owned(), false),
-        (changed, Change::Updated, "changed".to_owned(), true),
-        (deleted, Change::Deleted, "changed".to_owned(), false),
-        (second, Change::Created, "second".to_owned(), false),
+        (first, ChangeKind::Created, "first".to_owned(), false),
+        (changed, ChangeKind::Updated, "changed".to_owned(), true),
+        (deleted, ChangeKind::Deleted, "changed".to_owned(), false),
+        (second, ChangeKind::Created, "second".to_owned(), false),
     ];
     assert_eq!(seen, expected, "a deletion shows the last state at a revision of its own");
     let stored = scene.store.get(&key).await.unwrap().unwrap();

@@ -1,16 +1,16 @@
-//! Committing.
+//! Commits.
 
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use portolan_store::{
-    Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS, Modified, Objects, RangeScope,
-    Step, StoreError, Transaction, WatchScope,
+    Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS, ModifyOutcome, ObjectClient,
+    RangeScope, Step, StoreError, Transaction, WatchScope,
 };
 use portolan_types::{ObjectKey, Record};
 use serde_json::json;
 
-use crate::scene::{Scene, Subject, cluster, now, object, pod, pods, record, role, text};
+use crate::scene::{ContractScene, EngineSubject, cluster, now, object, pod, pods, record, role, text};
 
 fn kind(error: &StoreError) -> &'static str {
     match error {
@@ -22,7 +22,7 @@ fn kind(error: &StoreError) -> &'static str {
     }
 }
 
-pub(crate) async fn a_write_happens_when_what_it_expects_holds(scene: Scene) {
+pub(crate) async fn a_write_happens_when_what_it_expects_holds(scene: ContractScene) {
     let old = scene.put(&pod(1, "old"), "0").await;
     let there = scene.put(&pod(1, "there"), "1").await;
     for (case, name, expect, writes, expected) in [
@@ -56,7 +56,7 @@ pub(crate) async fn a_write_happens_when_what_it_expects_holds(scene: Scene) {
     }
 }
 
-pub(crate) async fn an_object_that_has_to_live_may_be_written(scene: Scene) {
+pub(crate) async fn an_object_that_has_to_live_may_be_written(scene: ContractScene) {
     let (owner, ending) = (role(1, "owner"), role(1, "ending"));
     let created = scene.put(&owner, "0").await;
     let lives = |written| Expect::Lives { created, written };
@@ -88,7 +88,7 @@ pub(crate) async fn an_object_that_has_to_live_may_be_written(scene: Scene) {
     scene.commit(make("of the other", (&owner, Expect::Lives { created: again, written: again }))).await.unwrap();
 }
 
-pub(crate) async fn of_many_who_create_one_name_one_wins(scene: Scene) {
+pub(crate) async fn of_many_who_create_one_name_one_wins(scene: ContractScene) {
     let create = |n: usize| {
         let txn = Transaction::one(pod(1, "a"), Expect::Absent, Some(record(&pod(1, "a"), &n.to_string())));
         scene.commit(txn)
@@ -101,10 +101,10 @@ pub(crate) async fn of_many_who_create_one_name_one_wins(scene: Scene) {
     assert_eq!(text(&stored.record), winners[0].to_string());
 }
 
-pub(crate) async fn of_many_who_change_one_object_each_succeeds_once(scene: Scene) {
-    let objects = Objects::new(scene.store.clone());
+pub(crate) async fn of_many_who_change_one_object_each_succeeds_once(scene: ContractScene) {
+    let objects = ObjectClient::new(scene.store.clone());
     objects.create(&role(1, "counter"), &json!({"metadata": {}, "n": 0})).await.unwrap();
-    let add = |objects: Objects| async move {
+    let add = |objects: ObjectClient| async move {
         let (key, mut left) = (role(1, "counter"), 8);
         while left > 0 {
             let changed = objects.modify(&key, |object| {
@@ -124,7 +124,7 @@ pub(crate) async fn of_many_who_change_one_object_each_succeeds_once(scene: Scen
     assert_eq!(value["n"], 64);
 }
 
-pub(crate) async fn a_transaction_happens_all_or_not_at_all(scene: Scene) {
+pub(crate) async fn a_transaction_happens_all_or_not_at_all(scene: ContractScene) {
     let seen = scene.put(&pod(1, "seen"), "1").await;
     let write = |name: &str| (pod(1, name), Expect::Absent, Some(record(&pod(1, name), "x")));
     let both = || {
@@ -144,7 +144,7 @@ pub(crate) async fn a_transaction_happens_all_or_not_at_all(scene: Scene) {
     assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 3);
 }
 
-pub(crate) async fn what_is_checked_has_to_be_as_it_was_read(scene: Scene) {
+pub(crate) async fn what_is_checked_has_to_be_as_it_was_read(scene: ContractScene) {
     let checked = pod(1, "checked");
     let new = |name: &str, expect: Expect| {
         let mut txn = Transaction::one(pod(1, name), Expect::Absent, Some(record(&pod(1, name), "x")));
@@ -167,7 +167,7 @@ pub(crate) async fn what_is_checked_has_to_be_as_it_was_read(scene: Scene) {
     assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 4);
 }
 
-pub(crate) async fn each_write_has_its_own_revision(scene: Scene) {
+pub(crate) async fn each_write_has_its_own_revision(scene: ContractScene) {
     let scene = Arc::new(scene);
     let before = scene.store.current().get();
     let tasks = (0..16u64).map(|task| {
@@ -190,12 +190,12 @@ pub(crate) async fn each_write_has_its_own_revision(scene: Scene) {
     let mut given: Vec<u64> = join_all(tasks).await.into_iter().flat_map(|task| task.unwrap()).collect();
     given.sort_unstable();
     match scene.subject() {
-        Subject::Embedded(_) => assert_eq!(given, (before + 1..=before + 640).collect::<Vec<_>>()),
-        Subject::Etcd => assert!(given.windows(2).all(|pair| pair[0] < pair[1]) && given[0] > before),
+        EngineSubject::Embedded(_) => assert_eq!(given, (before + 1..=before + 640).collect::<Vec<_>>()),
+        EngineSubject::Etcd => assert!(given.windows(2).all(|pair| pair[0] < pair[1]) && given[0] > before),
     }
 }
 
-pub(crate) async fn a_transaction_has_bounds(scene: Scene) {
+pub(crate) async fn a_transaction_has_bounds(scene: ContractScene) {
     let many = |n: usize| {
         (0..n).fold(Transaction::default(), |txn, n| {
             let key = pod(1, &format!("p{n}"));
@@ -230,7 +230,7 @@ pub(crate) async fn a_transaction_has_bounds(scene: Scene) {
     assert_eq!(nothing.last, scene.store.current());
 }
 
-pub(crate) async fn a_write_whose_caller_left_still_happens(scene: Scene) {
+pub(crate) async fn a_write_whose_caller_left_still_happens(scene: ContractScene) {
     let mut stream = scene.watch(WatchScope::Resource(pods(), None), None).await;
     drop(scene.store.commit(Transaction::one(pod(1, "a"), Expect::Absent, Some(record(&pod(1, "a"), "x")))));
     let batch = tokio::time::timeout(Duration::from_secs(20), stream.next()).await.unwrap().unwrap();
@@ -238,8 +238,8 @@ pub(crate) async fn a_write_whose_caller_left_still_happens(scene: Scene) {
     assert_eq!(stored.revision, batch.revision);
 }
 
-pub(crate) async fn helpers_try_again_when_somebody_was_faster(scene: Scene) {
-    let objects = Objects::new(scene.store.clone());
+pub(crate) async fn helpers_try_again_when_somebody_was_faster(scene: ContractScene) {
+    let objects = ObjectClient::new(scene.store.clone());
     let key = pod(1, "a");
     scene.put(&key, "0").await;
     let mut interruptions = 3;
@@ -252,23 +252,23 @@ pub(crate) async fn helpers_try_again_when_somebody_was_faster(scene: Scene) {
         value["data"] = json!("mine");
         Ok::<_, StoreError>(Step::Write)
     });
-    let Some(Modified::Written(value, revision)) = modified.await.unwrap() else { panic!("it was written") };
+    let Some(ModifyOutcome::Written(value, revision)) = modified.await.unwrap() else { panic!("it was written") };
     assert_eq!(value["metadata"]["resourceVersion"], revision.to_string());
     let stored = scene.store.get(&key).await.unwrap().unwrap();
     assert_eq!((text(&stored.record).as_str(), stored.revision), ("mine", revision));
     let step = |step: Step| objects.modify(&key, move |_| Ok::<_, StoreError>(step));
-    assert!(matches!(step(Step::Keep).await, Ok(Some(Modified::Kept(_, at))) if at == revision));
+    assert!(matches!(step(Step::Keep).await, Ok(Some(ModifyOutcome::Kept(_, at))) if at == revision));
     let refused = objects.modify(&key, |_| Err(StoreError::Overloaded)).await;
     assert!(matches!(refused, Err(StoreError::Overloaded)), "what the change says is handed on");
     let deleted = step(Step::Delete).await.unwrap();
-    assert!(matches!(deleted, Some(Modified::Deleted(last, at)) if at > revision && last["data"] == "mine"));
+    assert!(matches!(deleted, Some(ModifyOutcome::Deleted(last, at)) if at > revision && last["data"] == "mine"));
     assert_eq!(step(Step::Keep).await.unwrap(), None);
     let (list, at) = objects.list(RangeScope::Cluster(cluster(1), pods())).await.unwrap();
     assert_eq!((list, at), (Vec::new(), scene.store.current()));
     assert!(objects.create(&key, &object(&key, "new")).await.unwrap() > at);
 }
 
-pub(crate) async fn a_closed_store_takes_no_write(scene: Scene) {
+pub(crate) async fn a_closed_store_takes_no_write(scene: ContractScene) {
     let last = scene.put(&pod(1, "a"), "x").await;
     scene.store.close().await;
     let refused = scene.commit(Transaction::one(pod(1, "b"), Expect::Absent, Some(record(&pod(1, "b"), "x")))).await;

@@ -6,10 +6,10 @@ use sha2::{Digest as _, Sha256};
 
 /// Reads what is hashed with optimized code, unlike the standard library's hasher here.
 #[derive(Default)]
-pub(crate) struct Digest(Sha256);
+pub(crate) struct ContentDigest(Sha256);
 
-impl Digest {
-    /// The number of one thing.
+impl ContentDigest {
+    /// Returns the digest of one value.
     pub(crate) fn of(what: impl Hash) -> u64 {
         let mut digest = Self::default();
         what.hash(&mut digest);
@@ -17,7 +17,7 @@ impl Digest {
     }
 }
 
-impl Hasher for Digest {
+impl Hasher for ContentDigest {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

@@ -1,4 +1,4 @@
-//! A disk as a crash could leave it: files, folders, and what of the steps since the last sync survives.
+//! Disk as a crash could leave it: files, folders, and the unsynced steps that survive.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,43 +7,43 @@ use std::{
     path::Path,
 };
 
-use crate::{digest::Digest, numbers::Numbers};
+use crate::{digest::ContentDigest, numbers::NumberStream};
 
-/// Bytes that a disk writes whole or not at all.
+/// Bytes that a disk writes entirely or not at all.
 const SECTOR: usize = 512;
 
-/// A file or folder, whatever its names.
+/// File or folder, whatever its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Inode {
     number: u64,
     is_folder: bool,
 }
 
-/// The folder that is recorded.
+/// Recorded folder.
 const ROOT: Inode = Inode { number: 0, is_folder: true };
 
-/// A name in a folder.
-pub(crate) type Place = (Inode, String);
+/// Name in a folder.
+pub(crate) type DirectoryEntry = (Inode, String);
 
-/// What a process did.
+/// Operation of a process.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Named(Place, Inode),
-    Removed(Place),
-    Renamed(Place, Place, Inode),
+pub(crate) enum DiskOperation {
+    Named(DirectoryEntry, Inode),
+    Removed(DirectoryEntry),
+    Renamed(DirectoryEntry, DirectoryEntry, Inode),
     Resized(Inode, usize),
     Wrote(Inode, usize, Vec<u8>),
-    /// What was done before to this file, or to the names in this folder, survives from now on.
+    /// Makes earlier operations on this file, or on the names in this folder, survive.
     Synced(Inode),
 }
 
-impl Step {
-    /// Whether it is about a name.
+impl DiskOperation {
+    /// Returns true if the operation changes a name.
     pub(crate) fn is_of_a_name(&self) -> bool {
         matches!(self, Self::Named(..) | Self::Removed(_) | Self::Renamed(..))
     }
 
-    /// Whether syncing `inode` makes this last.
+    /// Returns true if syncing `inode` makes the operation durable.
     fn is_of(&self, inode: Inode) -> bool {
         match self {
             Self::Named((dir, _), _) | Self::Removed((dir, _)) => *dir == inode,
@@ -56,68 +56,68 @@ impl Step {
 
 /// Files and folders.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Disk {
+pub(crate) struct DiskImage {
     files: HashMap<Inode, Vec<u8>>,
-    names: BTreeMap<Place, Inode>,
+    names: BTreeMap<DirectoryEntry, Inode>,
     made: u64,
 }
 
-impl Disk {
-    /// A file or folder that has no name yet.
+impl DiskImage {
+    /// Adds a file or folder without a name.
     pub(crate) fn make(&mut self, is_folder: bool) -> Inode {
         self.made += 1;
         Inode { number: self.made, is_folder }
     }
 
-    /// Makes a folder.
+    /// Creates a folder.
     pub(crate) fn add_folder(&mut self, path: &str) {
         let (place, inode) = (self.place(path), self.make(true));
         self.names.insert(place, inode);
     }
 
-    /// Makes a file.
+    /// Creates a file.
     pub(crate) fn add_file(&mut self, path: &str, bytes: Vec<u8>) {
         let (place, inode) = (self.place(path), self.make(false));
         self.files.insert(inode, bytes);
         self.names.insert(place, inode);
     }
 
-    /// The folder and the name of a path.
-    pub(crate) fn place(&self, path: &str) -> Place {
+    /// Returns the folder and the name of a path.
+    pub(crate) fn place(&self, path: &str) -> DirectoryEntry {
         match path.rsplit_once('/') {
             Some((dir, name)) => (self.find(dir).unwrap_or_else(|| panic!("no folder {dir}")), name.to_owned()),
             None => (ROOT, path.to_owned()),
         }
     }
 
-    /// What a path names.
+    /// Resolves a path.
     pub(crate) fn find(&self, path: &str) -> Option<Inode> {
         path.split('/')
             .filter(|name| !name.is_empty())
             .try_fold(ROOT, |folder, name| self.names.get(&(folder, name.to_owned())).copied())
     }
 
-    pub(crate) fn apply(&mut self, step: &Step) {
+    pub(crate) fn apply(&mut self, step: &DiskOperation) {
         self.apply_part(step, || true);
     }
 
-    /// Does a step as far as `survives` says of each of its sectors.
-    fn apply_part(&mut self, step: &Step, mut survives: impl FnMut() -> bool) {
+    /// Applies an operation, for the sectors that `survives` accepts.
+    fn apply_part(&mut self, step: &DiskOperation, mut survives: impl FnMut() -> bool) {
         match step {
-            Step::Named(place, inode) => {
-                // Its number is taken, also when its name is lost.
+            DiskOperation::Named(place, inode) => {
+                // Its number is used, also if its name is lost.
                 self.made = self.made.max(inode.number);
                 if survives() {
                     self.names.insert(place.clone(), *inode);
                 }
             }
-            Step::Removed(place) if survives() => drop(self.names.remove(place)),
-            Step::Renamed(from, to, inode) if survives() => {
+            DiskOperation::Removed(place) if survives() => drop(self.names.remove(place)),
+            DiskOperation::Renamed(from, to, inode) if survives() => {
                 self.names.remove(from);
                 self.names.insert(to.clone(), *inode);
             }
-            Step::Resized(file, len) if survives() => self.files.entry(*file).or_default().resize(*len, 0),
-            Step::Wrote(file, at, data) => {
+            DiskOperation::Resized(file, len) if survives() => self.files.entry(*file).or_default().resize(*len, 0),
+            DiskOperation::Wrote(file, at, data) => {
                 let bytes = self.files.entry(*file).or_default();
                 for (number, sector) in sectors(*at, data) {
                     if survives() {
@@ -130,27 +130,27 @@ impl Disk {
         }
     }
 
-    /// All names and all that is in their files in one number.
+    /// Returns a digest of all names and contents.
     pub(crate) fn digest(&self) -> u64 {
-        let mut hasher = Digest::default();
+        let mut hasher = ContentDigest::default();
         self.digest_from(ROOT, &mut hasher);
         hasher.finish()
     }
 
-    fn digest_from(&self, folder: Inode, hasher: &mut Digest) {
+    fn digest_from(&self, folder: Inode, hasher: &mut ContentDigest) {
         for ((_, name), inode) in self.names_in(folder) {
             (name, inode.is_folder, self.files.get(inode)).hash(hasher);
             self.digest_from(*inode, hasher);
         }
-        // Where the folder ends.
+        // End of the folder.
         "".hash(hasher);
     }
 
-    fn names_in(&self, folder: Inode) -> impl Iterator<Item = (&Place, &Inode)> {
+    fn names_in(&self, folder: Inode) -> impl Iterator<Item = (&DirectoryEntry, &Inode)> {
         self.names.iter().filter(move |((of, _), _)| *of == folder)
     }
 
-    /// Makes the files in an empty folder.
+    /// Writes the files to an empty folder.
     pub(crate) fn write(&self, dir: &Path) {
         self.write_from(ROOT, dir);
     }
@@ -168,7 +168,7 @@ impl Disk {
     }
 }
 
-/// The parts of `data`, written at `at`, that a disk writes whole or not at all.
+/// Splits `data`, written at `at`, into the parts that a disk writes entirely or not at all.
 fn sectors(at: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let first = (SECTOR - at % SECTOR).min(data.len());
     let (head, rest) = data.split_at(first);
@@ -176,19 +176,19 @@ fn sectors(at: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     [(at, head)].into_iter().chain(rest)
 }
 
-/// What of the unsynced steps a crash leaves.
+/// Unsynced steps that survive a crash.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Left {
+pub(crate) enum SurvivingOperations {
     All,
     Nothing,
     SomeSteps,
     SomeSectors,
 }
 
-impl Left {
+impl SurvivingOperations {
     const EACH: [Self; 4] = [Self::All, Self::Nothing, Self::SomeSteps, Self::SomeSectors];
 
-    fn image(self, standing: &Standing, numbers: &mut Numbers) -> Disk {
+    fn image(self, standing: &CrashableDisk, numbers: &mut NumberStream) -> DiskImage {
         let mut disk = standing.synced.clone();
         for step in &standing.pending {
             let whole = numbers.below(2) == 0;
@@ -203,57 +203,57 @@ impl Left {
     }
 }
 
-/// What is on a disk for good, and what was done since then and not synced.
+/// Durable content of a disk, and the unsynced operations since.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
-    synced: Disk,
-    pending: Vec<Step>,
+pub(crate) struct CrashableDisk {
+    synced: DiskImage,
+    pending: Vec<DiskOperation>,
 }
 
-impl Standing {
-    /// A disk on which nothing is left to be synced.
-    pub(crate) fn of(synced: Disk) -> Self {
+impl CrashableDisk {
+    /// Builds a disk without unsynced operations.
+    pub(crate) fn of(synced: DiskImage) -> Self {
         Self { synced, pending: Vec::new() }
     }
 
-    /// What those see who come after a process that was killed: the system goes on, and forgets nothing.
-    pub(crate) fn seen(&self) -> Disk {
+    /// Returns the disk that later processes see after a kill: the system continues and loses nothing.
+    pub(crate) fn seen(&self) -> DiskImage {
         let mut disk = self.synced.clone();
         self.pending.iter().for_each(|step| disk.apply(step));
         disk
     }
 
-    /// This after further steps.
-    pub(crate) fn after(mut self, steps: &[Step]) -> Self {
+    /// Returns the disk after further operations.
+    pub(crate) fn after(mut self, steps: &[DiskOperation]) -> Self {
         steps.iter().for_each(|step| self.take(step));
         self
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &DiskOperation) {
         match step {
-            Step::Synced(inode) => {
+            DiskOperation::Synced(inode) => {
                 let (lasting, rest) =
                     std::mem::take(&mut self.pending).into_iter().partition(|step| step.is_of(*inode));
                 self.pending = rest;
-                let lasting: Vec<Step> = lasting;
+                let lasting: Vec<DiskOperation> = lasting;
                 lasting.iter().for_each(|step| self.synced.apply(step));
             }
             step => self.pending.push(step.clone()),
         }
     }
 
-    /// The disk as a crash after each of further steps that `is_taken`, and after the last, could leave it, and after which one
-    /// that is. What is left by chance depends on the seed and the step alone.
+    /// Calls back with the disk as a crash could leave it, after each further step that `is_taken` and after the last
+    /// one, with the step. Random choices depend on the seed and the step only.
     pub(crate) fn crashes<'a>(
         mut self,
-        steps: &'a [Step],
+        steps: &'a [DiskOperation],
         is_taken: impl Fn(usize) -> bool + 'a,
         seed: u64,
-    ) -> impl Iterator<Item = (usize, Left, Disk)> + 'a {
+    ) -> impl Iterator<Item = (usize, SurvivingOperations, DiskImage)> + 'a {
         steps.iter().enumerate().flat_map(move |(at, step)| {
             self.take(step);
-            let taken = if is_taken(at) || at + 1 == steps.len() { &Left::EACH[..] } else { &[] };
-            let mut numbers = Numbers::of((seed, at));
+            let taken = if is_taken(at) || at + 1 == steps.len() { &SurvivingOperations::EACH[..] } else { &[] };
+            let mut numbers = NumberStream::of((seed, at));
             let images = taken.iter().map(|left| (at + 1, *left, left.image(&self, &mut numbers)));
             images.collect::<Vec<_>>()
         })

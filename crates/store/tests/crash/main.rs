@@ -1,17 +1,16 @@
-//! Record once, crash many, on real files: a process works on a store while a preloaded library writes down all that reaches its
-//! files and folders. From that, the disk is made as a crash at any step could leave it, opened, and compared with what the
-//! process was told: all that was acknowledged, and of what was in flight all or nothing. Then opening itself is written down
-//! and crashed in the same way; half of these times the first process was only killed, so that what it had not synced is still to
-//! be lost.
+//! Crash tests on real files from one recording: a process works on a store while a preloaded library records every
+//! operation on its files and folders. The disk is then rebuilt as a crash at any step could leave it, opened, and
+//! compared with the process's acknowledgements: everything acknowledged, and writes in flight entirely or not at all.
+//! Then the opening itself is recorded and crashed in the same way. Half of these times the first process was only
+//! killed, so that its unsynced data can still be lost.
 //!
-//! It holds the engines with all that Portolan does around them: locks, marks, new stores that are moved in place. redb's disk
-//! alone is crashed at finer steps in `src/kv/redb/crash_many.rs`.
+//! The tests cover the engines together with Portolan's own steps: locks, high-water marks, new stores that are moved
+//! in place. redb's disk alone is crashed at finer steps in `src/engine/redb/tests/crash_many.rs`.
 //!
-//! A test run takes few of the steps. With `PORTOLAN_CRASH_STRIDE` about every so many are taken, 1 for all of them; with
-//! `PORTOLAN_CRASH_IMAGES` so many that so many different disks are opened, again and again with other random parts; with
-//! `PORTOLAN_CRASH_MINUTES` no longer than that; with `PORTOLAN_CRASH_WORKERS` in several threads. `cargo xtask torture --crash-images`
-//! does so, and says how far it has come.
-//! Only where a library can be preloaded.
+//! A test run takes few of the steps. `PORTOLAN_CRASH_STRIDE` sets the stride (1 for all steps).
+//! `PORTOLAN_CRASH_IMAGES` repeats passes with other random parts until so many different disks were opened,
+//! `PORTOLAN_CRASH_MINUTES` limits the time, and `PORTOLAN_CRASH_WORKERS` sets the number of threads. `cargo xtask
+//! torture --crash-images` does so, and reports progress. Only on platforms where a library can be preloaded.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -28,28 +27,28 @@ mod workload;
 
 use std::path::Path;
 
-use portolan_store::found_in;
+use portolan_store::engine_in;
 use tempfile::TempDir;
 
 use crate::{
-    disk::{Disk, Left, Standing},
+    disk::{CrashableDisk, DiskImage, SurvivingOperations},
     many::crash_many,
-    run::Run,
+    run::WorkloadRun,
     shim::{DIR, ENGINE, record},
-    verdict::Tally,
+    verdict::CrashTally,
 };
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// In memory, where the system has such a folder: what is synced is known from the notes.
+/// In memory if the system has such a folder: syncs are known from the recording.
 fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// Not a test of its own: the process that is recorded.
+/// Child process: the recorded one. Not a test of its own.
 #[test]
 fn child_that_works() {
     if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
@@ -57,7 +56,7 @@ fn child_that_works() {
     }
 }
 
-/// Not a test of its own: the process that compacts where it has just deleted.
+/// Child process that compacts right after deletions. Not a test of its own.
 #[test]
 fn child_that_compacts_at_deletions() {
     if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
@@ -65,7 +64,7 @@ fn child_that_compacts_at_deletions() {
     }
 }
 
-/// Not a test of its own: the process whose transactions are large.
+/// Child process with large transactions. Not a test of its own.
 #[test]
 fn child_that_writes_much() {
     if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
@@ -73,7 +72,7 @@ fn child_that_writes_much() {
     }
 }
 
-/// Not a test of its own: the process that makes a store of a snapshot.
+/// Child process that restores a snapshot. Not a test of its own.
 #[test]
 fn child_that_restores() {
     if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
@@ -81,7 +80,7 @@ fn child_that_restores() {
     }
 }
 
-/// Not a test of its own: the process whose recovery is recorded.
+/// Child process whose recovery is recorded. Not a test of its own.
 #[test]
 fn child_that_recovers() {
     if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
@@ -99,13 +98,13 @@ fn a_crash_at_any_step_of_sled_and_its_files_loses_nothing() {
     assert!(crash_many("Sled") > 100);
 }
 
-/// What is new has no name yet that lasts, whoever goes on with it.
+/// New files have no durable name yet, whichever process continues.
 #[test]
 fn a_store_that_was_killed_whenever_it_made_a_name_and_opened_again_outlives_a_crash() {
     for engine in ["Redb", "Sled"] {
-        let run = Run::new(engine, "child_that_works");
+        let run = WorkloadRun::new(engine, "child_that_works");
         let (made, _) = run.acknowledged[0];
-        let tally = Tally::new(engine, made, false);
+        let tally = CrashTally::new(engine, made, false);
         let after = (1..=made).filter(|at| run.recorded.steps[at - 1].is_of_a_name());
         let ends: Vec<usize> = after.collect();
         for at in &ends {
@@ -116,14 +115,15 @@ fn a_store_that_was_killed_whenever_it_made_a_name_and_opened_again_outlives_a_c
     }
 }
 
-/// etcd #19179: what is last in the store is a deletion, and is compacted; a crash then must not give its revision again.
+/// Case of etcd #19179: the last write of the store is a deletion and is compacted; a crash must not assign its
+/// revision again.
 #[test]
 fn a_crash_in_a_compaction_at_a_deletion_turns_no_revision_back() {
     for engine in ["Redb", "Sled"] {
-        let run = Run::new(engine, "child_that_compacts_at_deletions");
+        let run = WorkloadRun::new(engine, "child_that_compacts_at_deletions");
         let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
-        let tally = Tally::new(engine, steps.len() - made, false);
-        for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, |at| at >= made, 1) {
+        let tally = CrashTally::new(engine, steps.len() - made, false);
+        for (at, left, image) in CrashableDisk::of(run.recorded.start.clone()).crashes(steps, |at| at >= made, 1) {
             tally.took(at, 1);
             if tally.is_new(&image, (run.done(at), 0)) {
                 let checked = runtime().block_on(run.check(at, 0, &image));
@@ -134,16 +134,16 @@ fn a_crash_in_a_compaction_at_a_deletion_turns_no_revision_back() {
     }
 }
 
-/// While a transaction is written that takes several segments of its log, sled uses those again whose content it has moved.
+/// During a transaction of several log segments, sled reuses segments whose content it has moved.
 #[test]
 fn a_crash_in_a_large_transaction_loses_nothing_that_was_before() {
     let stride = many::told("PORTOLAN_CRASH_STRIDE").unwrap_or(7);
     for engine in ["Redb", "Sled"] {
-        let run = Run::new(engine, "child_that_writes_much");
+        let run = WorkloadRun::new(engine, "child_that_writes_much");
         let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
-        let tally = Tally::new(engine, steps.len() - made, false);
+        let tally = CrashTally::new(engine, steps.len() - made, false);
         let is_taken = |at: usize| at >= made && at.is_multiple_of(stride);
-        for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, is_taken, 1) {
+        for (at, left, image) in CrashableDisk::of(run.recorded.start.clone()).crashes(steps, is_taken, 1) {
             tally.took(at, 1);
             if tally.is_new(&image, (run.done(at), 0)) {
                 let checked = runtime().block_on(run.check(at, 0, &image));
@@ -154,20 +154,20 @@ fn a_crash_in_a_large_transaction_loses_nothing_that_was_before() {
     }
 }
 
-/// What is left of such a transaction is recovered, and that is crashed: sled names a snapshot of its log then, and clears what of the
-/// log is not needed beside it. By turns it is what a crash left, and what a process left that was only killed.
+/// The recovery after such a transaction is crashed: sled then renames a snapshot of its log, and clears the log before
+/// it. The state alternates between a crash and a killed process.
 #[test]
 fn a_crash_while_a_large_transaction_is_recovered_loses_nothing() {
     let stride = many::told("PORTOLAN_CRASH_STRIDE").unwrap_or(19);
-    let run = Run::new("Sled", "child_that_writes_much");
+    let run = WorkloadRun::new("Sled", "child_that_writes_much");
     let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
-    let tally = Tally::new("Sled", steps.len() - made, false);
+    let tally = CrashTally::new("Sled", steps.len() - made, false);
     let is_taken = |at: usize| at >= made && at.is_multiple_of(stride);
-    for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, is_taken, 1) {
+    for (at, left, image) in CrashableDisk::of(run.recorded.start.clone()).crashes(steps, is_taken, 1) {
         let first = match left {
-            Left::All => run.killed(at),
-            Left::SomeSectors => Standing::of(image),
-            Left::Nothing | Left::SomeSteps => continue,
+            SurvivingOperations::All => run.killed(at),
+            SurvivingOperations::SomeSectors => CrashableDisk::of(image),
+            SurvivingOperations::Nothing | SurvivingOperations::SomeSteps => continue,
         };
         tally.took(at, 1);
         runtime().block_on(run.crash_recovery(at, first, 1, &tally));
@@ -175,18 +175,18 @@ fn a_crash_while_a_large_transaction_is_recovered_loses_nothing() {
     assert!(tally.conclude() > 30);
 }
 
-/// The file is copied, with checksums, and moved in place: before that, and after, all is there.
+/// The file is copied, with checksums, and moved in place: before and after that, everything is there.
 #[test]
 fn a_crash_while_a_file_of_an_older_format_gets_checksums_loses_nothing() {
     let dir = folder();
-    let (root, mut before) = (dir.path().join("root"), Disk::default());
+    let (root, mut before) = (dir.path().join("root"), DiskImage::default());
     std::fs::create_dir(&root).unwrap();
     old::unpack(&mut before);
     before.write(&root);
     let recorded = record("child_that_recovers", "Redb", &root, before, None);
     assert!(recorded.output.status.success(), "{}", String::from_utf8_lossy(&recorded.output.stderr));
     let (mut images, mut converted) = (0, 0);
-    for (at, left, image) in Standing::of(recorded.start.clone()).crashes(&recorded.steps, |_| true, 1) {
+    for (at, left, image) in CrashableDisk::of(recorded.start.clone()).crashes(&recorded.steps, |_| true, 1) {
         let dir = folder();
         image.write(dir.path());
         let case = format!("after step {at} of {}, {left:?} left", recorded.steps.len());
@@ -201,14 +201,15 @@ fn a_crash_while_a_file_of_an_older_format_gets_checksums_loses_nothing() {
 #[test]
 fn a_crash_while_a_snapshot_is_restored_leaves_no_store_or_all_of_it() {
     for engine in ["Redb", "Sled"] {
-        let run = Run::new(engine, "child_that_restores");
+        let run = WorkloadRun::new(engine, "child_that_restores");
         let (mut images, mut there) = (0, 0);
-        for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(&run.recorded.steps, |_| true, 1) {
+        for (at, left, image) in CrashableDisk::of(run.recorded.start.clone()).crashes(&run.recorded.steps, |_| true, 1)
+        {
             images += 1;
             let dir = folder();
             image.write(dir.path());
             let done = run.acknowledged.iter().any(|(steps, _)| *steps <= at);
-            if found_in(&dir.path().join("data")).is_none() {
+            if engine_in(&dir.path().join("data")).is_none() {
                 assert!(!done, "{engine}: after step {at}, {left:?} left: what was restored is gone");
                 continue;
             }

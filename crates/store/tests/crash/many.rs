@@ -1,44 +1,45 @@
-//! Crashing many steps of a run, in passes that lie far apart: one that is ended early has looked everywhere.
+//! Crashes of many steps of a run, in interleaved passes: a run that ends early has covered the whole range.
 
 use std::{
     collections::BTreeSet,
     env,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::{disk::Standing, folder, run::Run, runtime, shim::record, verdict::Tally};
+use crate::{disk::CrashableDisk, folder, run::WorkloadRun, runtime, shim::record, verdict::CrashTally};
+use portolan_types::MonotonicInstant;
 
-/// Steps between those of a pass: so many passes take every step once.
+/// Stride of a pass: so many passes cover every step once.
 const PASSES: usize = 61;
-/// How much further the next pass begins.
+/// Offset of the next pass.
 const APART: usize = 23;
-/// By so many passes the next seed begins later: a long run takes about as many.
+/// Offset of the next seed, in passes: a long run has about as many.
 const SHIFT: usize = 20;
-/// Of so many images one has its recovery crashed as well.
+/// Number of images per crashed recovery.
 const RECOVERIES: usize = 9;
 
-/// A number that this run was told.
+/// Reads a number from an environment variable.
 pub(crate) fn told(name: &str) -> Option<usize> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// How many crashes there are, and when there are no more.
-struct Extent {
-    /// At least so many passes.
+/// Extent of a run.
+struct CrashExtent {
+    /// Least number of passes.
     passes: usize,
-    /// And so many different disks.
+    /// Least number of different disks.
     images: usize,
-    /// But no longer.
-    end: Option<Instant>,
-    /// Says where the first pass begins, and what is left by chance; once every step was taken, that is said by the next one.
+    /// Time limit.
+    end: Option<MonotonicInstant>,
+    /// Start of the first pass, and seed of the random parts; later passes use later seeds once every step was taken.
     seed: usize,
     workers: usize,
 }
 
-impl Extent {
+impl CrashExtent {
     fn told() -> Self {
         let (stride, images) = (told("PORTOLAN_CRASH_STRIDE"), told("PORTOLAN_CRASH_IMAGES"));
         let minutes = told("PORTOLAN_CRASH_MINUTES");
@@ -51,7 +52,7 @@ impl Extent {
         Self {
             passes,
             images: images.unwrap_or_default(),
-            end: minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes as u64)),
+            end: minutes.map(|minutes| MonotonicInstant::now() + Duration::from_secs(60 * minutes as u64)),
             seed: told("PORTOLAN_CRASH_SEED").unwrap_or(1),
             workers: told("PORTOLAN_CRASH_WORKERS").unwrap_or(1).max(1),
         }
@@ -62,10 +63,10 @@ impl Extent {
     }
 
     fn is_out_of_time(&self) -> bool {
-        self.end.is_some_and(|end| Instant::now() >= end)
+        self.end.is_some_and(|end| MonotonicInstant::now() >= end)
     }
 
-    fn is_over(&self, pass: usize, tally: &Tally) -> bool {
+    fn is_over(&self, pass: usize, tally: &CrashTally) -> bool {
         self.is_out_of_time() || pass >= self.passes && tally.images() >= self.images
     }
 
@@ -73,7 +74,7 @@ impl Extent {
         (self.seed + pass / PASSES) as u64
     }
 
-    /// The first step of a pass.
+    /// Returns the first step of a pass.
     fn first(&self, pass: usize) -> usize {
         // Seeds begin at 1.
         let turn = self.seed.saturating_sub(1) % PASSES * SHIFT + pass % PASSES;
@@ -81,10 +82,10 @@ impl Extent {
     }
 }
 
-/// Crashes steps of the run, and of some recoveries, and returns how many disks were opened.
+/// Crashes steps of the run, and of some recoveries; returns the number of opened disks.
 pub(crate) fn crash_many(engine: &'static str) -> usize {
-    let (extent, run) = (Extent::told(), Run::new(engine, "child_that_works"));
-    let (tally, next) = (Tally::new(engine, run.recorded.steps.len(), extent.is_long()), AtomicUsize::new(0));
+    let (extent, run) = (CrashExtent::told(), WorkloadRun::new(engine, "child_that_works"));
+    let (tally, next) = (CrashTally::new(engine, run.recorded.steps.len(), extent.is_long()), AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..extent.workers {
             scope.spawn(|| runtime().block_on(work(&run, &extent, &next, &tally)));
@@ -95,28 +96,28 @@ pub(crate) fn crash_many(engine: &'static str) -> usize {
     images
 }
 
-/// Takes passes that nobody has taken yet, as long as there are to be more.
-async fn work(run: &Run, extent: &Extent, next: &AtomicUsize, tally: &Tally) {
+/// Takes passes until the extent is reached.
+async fn work(run: &WorkloadRun, extent: &CrashExtent, next: &AtomicUsize, tally: &CrashTally) {
     loop {
         let pass = next.fetch_add(1, Ordering::Relaxed);
-        // A pass that finds no other disks would be followed by others for ever.
+        // A pass without new disks would otherwise be followed by others forever.
         if extent.is_over(pass, tally) || !run.crash_steps(extent, pass, tally).await && pass >= PASSES {
             break;
         }
     }
 }
 
-impl Run {
-    /// How the process left the disk when it had done so many steps.
-    pub(crate) fn killed(&self, at: usize) -> Standing {
-        Standing::of(self.recorded.start.clone()).after(&self.recorded.steps[..at])
+impl WorkloadRun {
+    /// Returns the disk after a number of steps of the process.
+    pub(crate) fn killed(&self, at: usize) -> CrashableDisk {
+        CrashableDisk::of(self.recorded.start.clone()).after(&self.recorded.steps[..at])
     }
 
-    /// Crashes the steps of a pass, and some of the recoveries: of what a crash left, and by turns of what a process left that
-    /// was only killed, so that what it had not synced can still be lost. Returns whether there were disks that are new.
-    async fn crash_steps(&self, extent: &Extent, pass: usize, tally: &Tally) -> bool {
+    /// Crashes the steps of a pass, and some of the recoveries, alternating between a crash and a killed process, whose
+    /// unsynced data can still be lost. Returns true if there were new disks.
+    async fn crash_steps(&self, extent: &CrashExtent, pass: usize, tally: &CrashTally) -> bool {
         let (seed, first) = (extent.seed(pass), extent.first(pass));
-        let (start, mut found_new) = (Standing::of(self.recorded.start.clone()), false);
+        let (start, mut found_new) = (CrashableDisk::of(self.recorded.start.clone()), false);
         for (at, left, image) in start.crashes(&self.recorded.steps, |at| at % PASSES == first, seed) {
             if extent.is_over(pass, tally) {
                 break;
@@ -129,7 +130,7 @@ impl Run {
                 let single = tally.single();
                 if single.is_multiple_of(RECOVERIES) {
                     let is_killed = (single / RECOVERIES).is_multiple_of(2);
-                    let first = if is_killed { self.killed(at) } else { Standing::of(image) };
+                    let first = if is_killed { self.killed(at) } else { CrashableDisk::of(image) };
                     self.crash_recovery(at, first, seed, tally).await;
                 }
             }
@@ -137,8 +138,8 @@ impl Run {
         found_new
     }
 
-    /// Records how what a crash or the end of a process left is recovered, and crashes that.
-    pub(crate) async fn crash_recovery(&self, at: usize, first: Standing, seed: u64, tally: &Tally) {
+    /// Records the recovery of a disk, and crashes it.
+    pub(crate) async fn crash_recovery(&self, at: usize, first: CrashableDisk, seed: u64, tally: &CrashTally) {
         let dir = folder();
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();
@@ -161,14 +162,14 @@ impl Run {
     }
 }
 
-/// The revision that a line of a child's tells as acknowledged.
+/// Parses the revision that a line of a child process acknowledges.
 fn revision(text: &str) -> Option<u64> {
     text.strip_prefix("acknowledged ")?.parse().ok()
 }
 
 #[test]
 fn another_seed_takes_other_steps_and_each_takes_all_in_the_end() {
-    let extent = |seed| Extent { passes: 0, images: 0, end: None, seed, workers: 1 };
+    let extent = |seed| CrashExtent { passes: 0, images: 0, end: None, seed, workers: 1 };
     let firsts = |seed, passes| (0..passes).map(|pass| extent(seed).first(pass)).collect::<BTreeSet<_>>();
     for seed in [0, 1, 2, 11, usize::MAX] {
         assert_eq!(firsts(seed, PASSES), (0..PASSES).collect(), "seed {seed}");

@@ -1,22 +1,22 @@
-//! The same numbers in every run.
+//! Deterministic sequences of numbers.
 
 use std::hash::Hash;
 
-use crate::digest::Digest;
+use crate::digest::ContentDigest;
 
-/// A sequence that its seed decides.
-pub(crate) struct Numbers(u64);
+/// Sequence that is determined by its seed.
+pub(crate) struct NumberStream(u64);
 
-impl From<u64> for Numbers {
+impl From<u64> for NumberStream {
     fn from(seed: u64) -> Self {
         Self(seed)
     }
 }
 
-impl Numbers {
-    /// As far from those of a like seed as from any others.
+impl NumberStream {
+    /// Mixes the seed, so that similar seeds give unrelated sequences.
     pub(crate) fn of(seed: impl Hash) -> Self {
-        Self(Digest::of(seed))
+        Self(ContentDigest::of(seed))
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {

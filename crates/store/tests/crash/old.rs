@@ -1,4 +1,4 @@
-//! A data directory of redb as a version without checksums of pages left it.
+//! Data directory of redb as written by a version without page checksums.
 
 use std::{fs, io::Read as _, path::Path};
 
@@ -6,15 +6,15 @@ use flate2::read::GzDecoder;
 use portolan_store::{RangeRequest, RangeScope, open};
 use portolan_types::Seams;
 
-use crate::{disk::Disk, run::whole, workload::config};
+use crate::{disk::DiskImage, run::whole, workload::config};
 
 const DIRECTORY: &[u8] = include_bytes!("../fixtures/directory-redb-3-4.4.txt.gz");
-/// How its file begins, and how one with checksums does.
+/// First bytes of the old file, and of one with checksums.
 const REDB: &[u8] = b"redb";
 const CHECKED: &[u8] = b"portolan pages";
 
-/// Puts it under `data`.
-pub(crate) fn unpack(disk: &mut Disk) {
+/// Writes it under `data`.
+pub(crate) fn unpack(disk: &mut DiskImage) {
     let mut text = String::new();
     GzDecoder::new(DIRECTORY).read_to_string(&mut text).unwrap();
     disk.add_folder("data");
@@ -44,10 +44,10 @@ pub(crate) fn has_checksums(root: &Path) -> bool {
     bytes.starts_with(CHECKED)
 }
 
-/// Whether all that was in it is there.
+/// Checks that all its content is there.
 ///
 /// # Errors
-/// What is not.
+/// Describes the missing content.
 pub(crate) async fn check(root: &Path) -> Result<(), String> {
     let store = open(config("Redb", root), Seams::system()).map_err(|error| error.to_string())?;
     let all = store.range(RangeRequest::all(RangeScope::All)).await.map_err(|error| error.to_string())?.objects;

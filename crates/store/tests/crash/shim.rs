@@ -1,4 +1,4 @@
-//! Running a part of this test as a process of its own whose file operations are written down, by `shim.c`.
+//! Child processes of this test whose file operations are recorded by `shim.c`.
 
 use std::{
     collections::HashMap,
@@ -7,23 +7,23 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::disk::{Disk, Inode, Step};
+use crate::disk::{DiskImage, DiskOperation, Inode};
 
-/// A child's arguments: which engine, and which folder.
+/// Arguments of a child process: engine and folder.
 pub(crate) const ENGINE: &str = "PORTOLAN_CRASH_ENGINE";
 pub(crate) const DIR: &str = "PORTOLAN_CRASH_DIR";
 
-/// The file, beside the data, in which a child says what was acknowledged.
+/// File, beside the data, in which a child records acknowledgements.
 pub(crate) const SAID: &str = "said";
 
-/// What a child did.
-pub(crate) struct Recorded {
-    /// What lay there before.
-    pub(crate) start: Disk,
-    pub(crate) steps: Vec<Step>,
-    /// After how many steps it said what.
+/// Recording of a child process.
+pub(crate) struct RecordedProcess {
+    /// Initial content of the disk.
+    pub(crate) start: DiskImage,
+    pub(crate) steps: Vec<DiskOperation>,
+    /// Acknowledgements by the number of steps.
     pub(crate) said: Vec<(usize, String)>,
-    /// How many of its calls were made to fail.
+    /// Number of calls that were made to fail.
     pub(crate) faults: usize,
     pub(crate) output: Output,
 }
@@ -47,56 +47,67 @@ fn library() -> &'static Path {
     })
 }
 
-/// A fault that the shim makes.
+/// Fault that the shim injects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fault {
-    /// `w` for writes and resizes, `s` for syncs, `n` for what makes or changes a name; `p` for writes that do not fail, but take
-    /// half of what they are given.
+pub(crate) struct InjectedFault {
+    /// Kind of call: `w` for writes and resizes, `s` for syncs, `n` for changes of names; `p` for partial writes, which
+    /// succeed with half of the bytes.
     pub(crate) kind: char,
     pub(crate) at: usize,
     pub(crate) errno: i32,
-    /// Else it lasts until there is a file `root` + `.room`.
+    /// Without it, the fault lasts until the file `root` + `.room` exists.
     pub(crate) once: bool,
 }
 
-/// Runs the test `child` of this program on `root`, where `start` lies, and returns what it did there.
-pub(crate) fn record(child: &str, engine: &str, root: &Path, start: Disk, fault: Option<Fault>) -> Recorded {
+/// Runs the test `child` of this program on `root`, prepared with `start`; returns its recording.
+pub(crate) fn record(
+    child: &str,
+    engine: &str,
+    root: &Path,
+    start: DiskImage,
+    fault: Option<InjectedFault>,
+) -> RecordedProcess {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", child, "--nocapture", "--test-threads=1"]).env(ENGINE, engine).env(DIR, root);
     record_command(command, root, start, fault)
 }
 
-/// Runs a program that works on `root`, where `start` lies, and returns what it did there.
-pub(crate) fn record_command(mut command: Command, root: &Path, start: Disk, fault: Option<Fault>) -> Recorded {
+/// Runs a program that works on `root`, prepared with `start`; returns its recording.
+pub(crate) fn record_command(
+    mut command: Command,
+    root: &Path,
+    start: DiskImage,
+    fault: Option<InjectedFault>,
+) -> RecordedProcess {
     let trace = root.with_extension("trace");
     command.env("LD_PRELOAD", library()).env("PORTOLAN_SHIM_ROOT", root).env("PORTOLAN_SHIM_TRACE", &trace);
-    if let Some(Fault { kind, at, errno, once }) = fault {
+    if let Some(InjectedFault { kind, at, errno, once }) = fault {
         command.env("PORTOLAN_SHIM_FAULT", format!("{kind} {at} {errno} {}", u8::from(once)));
     }
     let output = command.output().unwrap();
     let notes = std::fs::read(&trace).unwrap();
     std::fs::remove_file(&trace).unwrap();
     let mut reader =
-        Reader { now: start.clone(), inodes: HashMap::new(), steps: Vec::new(), said: Vec::new(), faults: 0 };
+        NoteReader { now: start.clone(), inodes: HashMap::new(), steps: Vec::new(), said: Vec::new(), faults: 0 };
     let mut rest = notes.as_slice();
-    while let Some(note) = Note::take(&mut rest) {
+    while let Some(note) = ShimNote::take(&mut rest) {
         reader.take(&note);
     }
-    Recorded { start, steps: reader.steps, said: reader.said, faults: reader.faults, output }
+    RecordedProcess { start, steps: reader.steps, said: reader.said, faults: reader.faults, output }
 }
 
-/// Bytes of a note before those that it is about.
+/// Bytes of a note before its data.
 const HEAD: usize = 21;
 
-/// A note of the shim.
-struct Note<'a> {
+/// Note of the shim.
+struct ShimNote<'a> {
     kind: u8,
     inode: u64,
     number: usize,
     bytes: &'a [u8],
 }
 
-impl<'a> Note<'a> {
+impl<'a> ShimNote<'a> {
     fn take(rest: &mut &'a [u8]) -> Option<Self> {
         let (head, _) = rest.split_first_chunk::<HEAD>()?;
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| head[at + byte]));
@@ -112,22 +123,22 @@ impl<'a> Note<'a> {
     }
 }
 
-/// Turns notes into steps on a disk of its own numbers: the system uses those of its inodes again.
-struct Reader {
-    now: Disk,
+/// Converter of notes to steps on a disk with its own inode numbers: the system reuses inodes.
+struct NoteReader {
+    now: DiskImage,
     inodes: HashMap<u64, Inode>,
-    steps: Vec<Step>,
+    steps: Vec<DiskOperation>,
     said: Vec<(usize, String)>,
     faults: usize,
 }
 
-impl Reader {
-    fn take(&mut self, note: &Note<'_>) {
+impl NoteReader {
+    fn take(&mut self, note: &ShimNote<'_>) {
         match note.kind {
             b'C' | b'M' => {
                 let inode = self.now.make(note.kind == b'M');
                 self.inodes.insert(note.inode, inode);
-                self.step(Step::Named(self.now.place(note.path()), inode));
+                self.step(DiskOperation::Named(self.now.place(note.path()), inode));
             }
             b'O' => {
                 let found = self.now.find(note.path()).unwrap_or_else(|| panic!("{} was opened", note.path()));
@@ -137,15 +148,15 @@ impl Reader {
                 let text = std::str::from_utf8(note.bytes).unwrap();
                 self.said.push((self.steps.len(), text.to_owned()));
             }
-            b'W' => self.step(Step::Wrote(self.inodes[&note.inode], note.number, note.bytes.to_vec())),
-            b'T' => self.step(Step::Resized(self.inodes[&note.inode], note.number)),
-            b'S' => self.step(Step::Synced(self.inodes[&note.inode])),
+            b'W' => self.step(DiskOperation::Wrote(self.inodes[&note.inode], note.number, note.bytes.to_vec())),
+            b'T' => self.step(DiskOperation::Resized(self.inodes[&note.inode], note.number)),
+            b'S' => self.step(DiskOperation::Synced(self.inodes[&note.inode])),
             b'F' => self.faults += 1,
-            b'U' => self.step(Step::Removed(self.now.place(note.path()))),
+            b'U' => self.step(DiskOperation::Removed(self.now.place(note.path()))),
             b'R' => {
                 let (from, to) = note.path().split_once('\0').unwrap();
                 let moved = self.now.find(from).unwrap_or_else(|| panic!("{from} was renamed"));
-                self.step(Step::Renamed(self.now.place(from), self.now.place(to), moved));
+                self.step(DiskOperation::Renamed(self.now.place(from), self.now.place(to), moved));
             }
             other => panic!("the shim notes no {:?}", char::from(other)),
         }
@@ -155,7 +166,7 @@ impl Reader {
         self.now.find(SAID).is_some_and(|said| self.inodes.get(&inode) == Some(&said))
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: DiskOperation) {
         self.now.apply(&step);
         self.steps.push(step);
     }

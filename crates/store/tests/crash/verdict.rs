@@ -1,36 +1,37 @@
-//! What was found on crashed disks, and the figures of a run.
+//! Failures found on crashed disks, and the figures of a run.
 
 use std::{
     collections::{BTreeSet, HashSet},
     fmt,
     io::{self, Write as _},
     path::Path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::{Mutex, MutexGuard};
+use portolan_types::MonotonicInstant;
 
-use crate::disk::Disk;
+use crate::disk::DiskImage;
 
-/// How often a long run says how far it has come.
+/// Interval of progress reports of a long run.
 const PROGRESS: Duration = Duration::from_secs(15);
-/// So many disks that were not as they must be are kept.
+/// Most failing disks that are kept.
 const KEPT: usize = 20;
 
-/// What must never be.
+/// Violated guarantee.
 #[derive(Debug)]
-pub(crate) enum Wrong {
-    /// Something that was acknowledged is not there, or the store does not open.
+pub(crate) enum CrashViolation {
+    /// An acknowledged write is missing, or the store does not open.
     Lost(String),
-    /// A revision is given a second time, or out of order.
+    /// A revision is assigned twice, or out of order.
     Reused(String),
-    /// Objects are there that belong to no state that the store ever had.
+    /// The objects belong to no state that the store ever had.
     Torn(String),
-    /// A watch from the oldest revision does not bring each write once, in order.
+    /// A watch from the oldest revision does not deliver each write once, in order.
     Watch(String),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for CrashViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(what) => write!(f, "lost: {what}"),
@@ -41,35 +42,35 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Figures of many crashes. A disk that is as one before it, with the same acknowledged, is not opened again.
-pub(crate) struct Tally {
+/// Figures of many crashes. A disk equal to an earlier one, with the same acknowledgements, is not opened again.
+pub(crate) struct CrashTally {
     engine: &'static str,
-    /// How many there are to be crashed.
+    /// Number of crashes to run.
     steps: usize,
-    /// Whether it says how far it has come.
+    /// True if progress is reported.
     is_long: bool,
-    begun: Instant,
-    figures: Mutex<Figures>,
+    begun: MonotonicInstant,
+    figures: Mutex<CrashFigures>,
 }
 
-struct Figures {
+struct CrashFigures {
     known: HashSet<(u64, (usize, u64))>,
     taken: HashSet<usize>,
     seeds: BTreeSet<u64>,
     /// Disks that were opened.
     images: usize,
-    /// Of these, how many were crashed a second time, while they were recovered.
+    /// Disks that were crashed a second time, during their recovery.
     double: usize,
     wrong: [usize; 4],
     texts: Vec<String>,
-    told: Instant,
+    told: MonotonicInstant,
 }
 
-impl Tally {
-    /// Of a run of so many steps.
+impl CrashTally {
+    /// Creates the figures of a run with a number of steps.
     pub(crate) fn new(engine: &'static str, steps: usize, is_long: bool) -> Self {
-        let begun = Instant::now();
-        let figures = Figures {
+        let begun = MonotonicInstant::now();
+        let figures = CrashFigures {
             known: HashSet::new(),
             taken: HashSet::new(),
             seeds: BTreeSet::new(),
@@ -82,50 +83,50 @@ impl Tally {
         Self { engine, steps, is_long, begun, figures: Mutex::new(figures) }
     }
 
-    fn figures(&self) -> MutexGuard<'_, Figures> {
+    fn figures(&self) -> MutexGuard<'_, CrashFigures> {
         self.figures.lock()
     }
 
-    /// A step is crashed, with random parts of a seed.
+    /// Counts a crashed step, with the seed of its random parts.
     pub(crate) fn took(&self, step: usize, seed: u64) {
         let mut figures = self.figures();
         figures.taken.insert(step);
         figures.seeds.insert(seed);
     }
 
-    /// Whether a disk is new; `done` is how much was acknowledged, and to where it was recovered before.
-    pub(crate) fn is_new(&self, image: &Disk, done: (usize, u64)) -> bool {
+    /// Returns true if a disk is new; `done` is what was acknowledged, and the revision of an earlier recovery.
+    pub(crate) fn is_new(&self, image: &DiskImage, done: (usize, u64)) -> bool {
         let digest = image.digest();
         self.figures().known.insert((digest, done))
     }
 
-    /// Disks that were opened.
+    /// Returns the number of opened disks.
     pub(crate) fn images(&self) -> usize {
         self.figures().images
     }
 
-    /// Of these, those that were crashed once.
+    /// Returns the number of those that were crashed once.
     pub(crate) fn single(&self) -> usize {
         let figures = self.figures();
         figures.images - figures.double
     }
 
-    /// The last disk was crashed a second time.
+    /// Counts a second crash of the last disk.
     pub(crate) fn was_double(&self) {
         self.figures().double += 1;
     }
 
-    /// Notes what was found on a disk. One that is not as it must be is told at once, and kept.
-    pub(crate) fn note(&self, place: &str, image: &Disk, found: Result<(), Wrong>) {
+    /// Records the result for a disk. A failure is reported at once, and its disk kept.
+    pub(crate) fn note(&self, place: &str, image: &DiskImage, found: Result<(), CrashViolation>) {
         let mut figures = self.figures();
         figures.images += 1;
         if let Err(wrong) = found {
             let number = figures.texts.len();
             figures.wrong[match wrong {
-                Wrong::Lost(_) => 0,
-                Wrong::Reused(_) => 1,
-                Wrong::Torn(_) => 2,
-                Wrong::Watch(_) => 3,
+                CrashViolation::Lost(_) => 0,
+                CrashViolation::Reused(_) => 1,
+                CrashViolation::Torn(_) => 2,
+                CrashViolation::Watch(_) => 3,
             }] += 1;
             let mut text = format!("{}, {place}: {wrong}", self.engine);
             if number < KEPT {
@@ -139,8 +140,8 @@ impl Tally {
             figures.texts.push(text);
         }
         if self.is_long && figures.told.elapsed() >= PROGRESS {
-            figures.told = Instant::now();
-            let Figures { taken, images, double, texts, .. } = &*figures;
+            figures.told = MonotonicInstant::now();
+            let CrashFigures { taken, images, double, texts, .. } = &*figures;
             let (engine, taken, steps, wrong) = (self.engine, taken.len(), self.steps, texts.len());
             let seconds = self.begun.elapsed().as_secs();
             say(&format!(
@@ -149,13 +150,13 @@ impl Tally {
         }
     }
 
-    /// Says the figures, as a row of the table of `cargo xtask torture --crash-images`.
+    /// Prints the figures as a row of the table of `cargo xtask torture --crash-images`.
     ///
     /// # Panics
-    /// When anything was wrong.
+    /// Panics on any failure.
     pub(crate) fn conclude(self) -> usize {
         let (engine, steps, seconds) = (self.engine, self.steps, self.begun.elapsed().as_secs());
-        let Figures { taken, seeds, images, double, wrong: [lost, reused, torn, watch], mut texts, .. } =
+        let CrashFigures { taken, seeds, images, double, wrong: [lost, reused, torn, watch], mut texts, .. } =
             self.figures.into_inner();
         let (taken, seeds) = (taken.len(), seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
         println!(
@@ -168,8 +169,8 @@ impl Tally {
     }
 }
 
-/// Says something while a test runs, which otherwise is heard at its end, or never.
+/// Prints a message while a test runs, not only at its end.
 fn say(text: &str) {
-    // Nobody may listen.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What the recorded process does: 500 operations through the store's own API.
+//! Workload of the recorded process: 500 operations through the store's own API.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use portolan_store::{
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
 
-use crate::{digest::Digest, numbers::Numbers, shim::SAID};
+use crate::{digest::ContentDigest, numbers::NumberStream, shim::SAID};
 
 /// Operations of the workload.
 const OPERATIONS: u64 = 500;
@@ -25,35 +25,35 @@ const OPERATIONS: u64 = 500;
 const DELETIONS: usize = 4;
 /// Objects of a transaction that takes several segments of sled's log, and the bytes of each.
 const LARGE: (usize, usize) = (4, 375_000);
-/// How often these are written.
+/// Repetitions of these writes.
 const LARGE_ROUNDS: usize = 8;
-/// The resources that it writes.
+/// Resources that it writes.
 const RESOURCES: [&str; 2] = ["pods", "secrets"];
-/// How long a watch may take to bring what has happened.
+/// Time limit of a watch for events that have happened.
 const BROUGHT: Duration = Duration::from_secs(30);
-/// How long is waited for the store to mark how far it has come, which it does when nothing is written.
+/// Time limit for the high-water mark, which is written after a pause in writes.
 const MARKED: Duration = Duration::from_secs(30);
 
-/// The store in a recorded folder.
+/// Opens the store in a recorded folder.
 pub(crate) fn config(engine: &str, root: &Path) -> StoreConfig {
     let engine = if engine == "Sled" { Engine::Sled } else { Engine::Redb };
     StoreConfig { cache_bytes: 1 << 20, disk_reserve: 0, ..StoreConfig::new(engine, Some(root.join("data"))) }
 }
 
-/// All objects at one revision in one number.
+/// Returns a digest of all objects at one revision.
 pub(crate) async fn digest(store: &DynStore, at: Option<ResourceVersion>) -> u64 {
     let page = store.range(RangeRequest { at, ..RangeRequest::all(RangeScope::All) }).await.unwrap();
-    let mut hasher = Digest::default();
+    let mut hasher = ContentDigest::default();
     for object in &page.objects {
         (object.key.to_string(), object.revision.get(), object.record.body()).hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// Where the process says what was acknowledged, and which state each revision has.
-pub(crate) struct Said(File);
+/// Log of acknowledged revisions, and of the state at each.
+pub(crate) struct AcknowledgementLog(File);
 
-impl Said {
+impl AcknowledgementLog {
     pub(crate) fn new(file: File) -> Self {
         Self(file)
     }
@@ -76,7 +76,7 @@ impl Said {
     }
 }
 
-/// Watches of all that the workload writes, from one revision on.
+/// Watches of everything that the workload writes, from one revision on.
 pub(crate) struct Watches(Vec<Box<dyn EventStream>>);
 
 impl Watches {
@@ -89,17 +89,17 @@ impl Watches {
         Ok(Self(watches))
     }
 
-    /// What they bring up to a revision that has happened. Those of each watch must be in order; they are put together by it.
+    /// Returns the events up to a revision that has happened, merged by revision. Each watch must be in order.
     ///
     /// # Errors
-    /// When one ends, stands still, or is out of order.
+    /// Fails if a watch ends, stalls, or is out of order.
     pub(crate) async fn upto(&mut self, revision: ResourceVersion) -> Result<Vec<Arc<Event>>, String> {
         let mut events: Vec<Arc<Event>> = Vec::new();
         for watch in &mut self.0 {
             let first = events.len();
             let mut patience = Duration::from_millis(2);
             while watch.progress() < revision {
-                // A watch that has nothing to bring waits; that it stands at the revision is then its progress.
+                // A watch without events waits; its progress then shows that it has reached the revision.
                 match tokio::time::timeout(patience, watch.next()).await {
                     Ok(next) => events.extend(next.map_err(|error| error.to_string())?.events),
                     Err(_) if patience > BROUGHT => return Err("a watch stands still".into()),
@@ -115,20 +115,20 @@ impl Watches {
     }
 }
 
-/// An event but for its revision in one number.
+/// Returns a digest of an event without its revision.
 pub(crate) fn digest_of_event(event: &Event) -> u64 {
     let previous = event.previous.as_ref().map(|record| record.body());
-    Digest::of((event.change as u8, event.key.to_string(), event.record.body(), previous))
+    ContentDigest::of((event.change as u8, event.key.to_string(), event.record.body(), previous))
 }
 
-/// Makes the store, works, and closes it.
+/// Creates the store, works, and closes it.
 pub(crate) async fn run(engine: &str, root: &Path) {
-    let mut said = Said(File::create(root.join(SAID)).unwrap());
+    let mut said = AcknowledgementLog(File::create(root.join(SAID)).unwrap());
     let store = open(config(engine, root), Seams::system()).unwrap();
     said.state(&store, store.current()).await;
     said.acknowledged(store.current().get());
     let mut watches = Watches::after(&store, store.current()).await.unwrap();
-    let mut numbers = Numbers::from(1);
+    let mut numbers = NumberStream::from(1);
     for number in 0..OPERATIONS {
         let boundaries = operate(&store, number, &mut numbers, &root.join("data/store.mark")).await;
         if let Some(last) = boundaries.iter().max() {
@@ -142,9 +142,9 @@ pub(crate) async fn run(engine: &str, root: &Path) {
     store.close().await;
 }
 
-/// Deletes, and compacts at that very revision: nothing in the store has it then but what says how far it has come.
+/// Deletes, and compacts at that very revision: then only the bookkeeping has the revision.
 pub(crate) async fn compact_at_deletions(engine: &str, root: &Path) {
-    let mut said = Said::new(File::create(root.join(SAID)).unwrap());
+    let mut said = AcknowledgementLog::new(File::create(root.join(SAID)).unwrap());
     let store = open(config(engine, root), Seams::system()).unwrap();
     said.state(&store, store.current()).await;
     said.acknowledged(store.current().get());
@@ -166,9 +166,9 @@ pub(crate) async fn compact_at_deletions(engine: &str, root: &Path) {
     store.close().await;
 }
 
-/// Writes the same large objects again and again, and forgets what they were: sled uses the room of what is gone while it writes.
+/// Writes the same large objects repeatedly and compacts their history: sled reuses freed space while it writes.
 pub(crate) async fn write_much(engine: &str, root: &Path) {
-    let mut said = Said::new(File::create(root.join(SAID)).unwrap());
+    let mut said = AcknowledgementLog::new(File::create(root.join(SAID)).unwrap());
     let store = open(config(engine, root), Seams::system()).unwrap();
     said.state(&store, store.current()).await;
     said.acknowledged(store.current().get());
@@ -191,39 +191,39 @@ pub(crate) async fn write_much(engine: &str, root: &Path) {
     store.close().await;
 }
 
-/// All objects in one number, whatever their revisions: a restore gives them others.
+/// Returns a digest of all objects without their revisions, which a restore changes.
 pub(crate) async fn digest_of(store: &DynStore) -> u64 {
     let page = store.range(RangeRequest::all(RangeScope::All)).await.unwrap();
-    let mut hasher = Digest::default();
+    let mut hasher = ContentDigest::default();
     page.objects.iter().for_each(|object| (object.key.to_string(), object.record.body()).hash(&mut hasher));
     hasher.finish()
 }
 
-/// Makes a store of a snapshot.
+/// Restores a snapshot.
 pub(crate) async fn restore(engine: &str, root: &Path) {
-    let (memory, mut numbers, mut snapshot) = (portolan_store::memory(), Numbers::from(3), Vec::new());
+    let (memory, mut numbers, mut snapshot) = (portolan_store::memory(), NumberStream::from(3), Vec::new());
     for _ in 0..40 {
-        // Deleting what is absent fails.
+        // Deletions of absent objects fail.
         let _ = memory.commit(transaction(&mut numbers)).await;
     }
     portolan_store::save(&*memory, &Seams::system(), portolan_store::OnDamage::Fail, &mut snapshot).await.unwrap();
-    let mut said = Said(File::create(root.join(SAID)).unwrap());
+    let mut said = AcknowledgementLog(File::create(root.join(SAID)).unwrap());
     said.say(&format!("state 1 {}", digest_of(&memory).await));
     portolan_store::restore(&config(engine, root), &Seams::system(), snapshot.as_slice(), None).unwrap();
     said.acknowledged(1);
 }
 
-/// Opens what a crash left, says where it stands, and closes it.
+/// Opens the store after a crash, reports its revision, and closes it.
 pub(crate) async fn recover(engine: &str, root: &Path) -> Result<(), OpenError> {
-    let mut said = Said(File::create(root.join(SAID)).unwrap());
+    let mut said = AcknowledgementLog(File::create(root.join(SAID)).unwrap());
     let store = open(config(engine, root), Seams::system())?;
     said.acknowledged(store.current().get());
     store.close().await;
     Ok(())
 }
 
-/// Does an operation and returns the revisions that are states of the store since then.
-async fn operate(store: &DynStore, number: u64, numbers: &mut Numbers, mark: &Path) -> Vec<ResourceVersion> {
+/// Runs an operation; returns the revisions that are new states of the store.
+async fn operate(store: &DynStore, number: u64, numbers: &mut NumberStream, mark: &Path) -> Vec<ResourceVersion> {
     match number % 50 {
         17 => {
             until_marked(mark, store.current()).await;
@@ -242,14 +242,14 @@ async fn operate(store: &DynStore, number: u64, numbers: &mut Numbers, mark: &Pa
         _ => {
             let count = if numbers.below(5) == 0 { 1 + numbers.below(8) } else { 1 };
             let commits: Vec<_> = (0..count).map(|_| store.commit(transaction(numbers))).collect();
-            // Deleting what is absent and writing to what is gone fail, which is part of it.
+            // Deletions of absent objects and writes to deleted clusters fail, which is part of the test.
             let done = join_all(commits).await.into_iter().flatten();
             done.map(|committed| committed.into_inner().last).collect()
         }
     }
 }
 
-/// Waits until the store has marked that it has come to `last`: nothing is written meanwhile.
+/// Waits until the high-water mark has reached `last`, while nothing is written.
 async fn until_marked(mark: &Path, last: ResourceVersion) {
     let marked = async {
         let told = || std::fs::read_to_string(mark).unwrap_or_default();
@@ -260,20 +260,20 @@ async fn until_marked(mark: &Path, last: ResourceVersion) {
     tokio::time::timeout(MARKED, marked).await.expect("the store marks how far it has come");
 }
 
-/// A key in the only logical cluster that is never deleted.
+/// Returns a key in the only logical cluster that is never deleted.
 pub(crate) fn lasting_key() -> ObjectKey {
     let resource = GroupResource::new("", RESOURCES[0]);
     ObjectKey::cluster_scoped(LogicalClusterId::new(1), resource, "n0".parse().unwrap())
 }
 
-fn key(numbers: &mut Numbers) -> ObjectKey {
+fn key(numbers: &mut NumberStream) -> ObjectKey {
     let resource = GroupResource::new("", RESOURCES[numbers.below(2) as usize]);
     let name = format!("n{}", numbers.below(24)).parse().unwrap();
     ObjectKey::cluster_scoped(LogicalClusterId::new(1 + numbers.below(4)), resource, name)
 }
 
-/// One write, or four.
-pub(crate) fn transaction(numbers: &mut Numbers) -> Transaction {
+/// Builds one write, or four.
+pub(crate) fn transaction(numbers: &mut NumberStream) -> Transaction {
     let mut txn = Transaction::default();
     for _ in 0..if numbers.below(6) == 0 { 4 } else { 1 } {
         let key = key(numbers);

@@ -1,23 +1,35 @@
-//! Which of the allowed resources a physical cluster serves, in which version and scope.
+//! Discovery: the resources that a physical cluster serves, of those that may be synced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use portolan_types::{GroupResource, GroupVersion, GroupVersionKind};
+use portolan_types::{GroupResource, GroupVersion, GroupVersionKind, placement::MAX_CUSTOM_KINDS};
 use serde_json::Value;
 
-use super::{Api, DownstreamError, encode};
-use crate::rules::{SyncRules, version_of};
+use super::{DownstreamClient, DownstreamError, encode};
+use crate::rules::{SyncRules, is_custom, version_of};
 
-/// A resource as the physical cluster serves it.
+/// Most versions of a custom kind that are looked at, the preferred one first.
+const MAX_VERSIONS: usize = 8;
+/// Longest name of a resource, kind or version, in bytes: as long as a label may be. They are kept and reported.
+const MAX_NAME: usize = 63;
+
+/// Resource as the physical cluster serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct ServedResource {
     pub(crate) resource: GroupResource,
     pub(crate) kind: GroupVersionKind,
     pub(crate) namespaced: bool,
+    /// Versions of a custom kind that are served, the preferred one first; empty for resources of a fixed version.
+    pub(crate) versions: Vec<String>,
 }
 
-impl Served {
-    /// The path of all its objects, of those in a namespace, or of one.
+impl ServedResource {
+    /// Returns a resource that is served in one version.
+    pub(crate) fn new(resource: GroupResource, kind: GroupVersionKind, namespaced: bool) -> Self {
+        Self { resource, kind, namespaced, versions: Vec::new() }
+    }
+
+    /// Returns the path of all its objects, of those in a namespace, or of one.
     pub(crate) fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
         let mut path = root(&self.kind.group_version());
         if let Some(namespace) = namespace.filter(|_| self.namespaced) {
@@ -30,12 +42,55 @@ impl Served {
         }
     }
 
-    /// Namespaces themselves, which every Kubernetes serves.
+    /// Returns the resource in the version of an upstream object; in its own version if that one is not served.
+    pub(crate) fn in_version(self, version: &str) -> Self {
+        if !self.versions.iter().any(|served| served == version) {
+            return self;
+        }
+        let kind = GroupVersionKind::new(self.kind.group.clone(), version, self.kind.kind.clone());
+        Self { kind, ..self }
+    }
+
+    /// Returns Secrets, which every Kubernetes cluster serves.
+    pub(crate) fn secrets() -> Self {
+        Self::new(GroupResource::new("", "secrets"), GroupVersionKind::new("", "v1", "Secret"), true)
+    }
+
+    /// Returns namespaces, which every Kubernetes cluster serves.
     pub(crate) fn namespaces() -> Self {
-        Self {
-            resource: GroupResource::new("", "namespaces"),
-            kind: GroupVersionKind::new("", "v1", "Namespace"),
-            namespaced: false,
+        Self::new(GroupResource::new("", "namespaces"), GroupVersionKind::new("", "v1", "Namespace"), false)
+    }
+}
+
+/// Resources that a physical cluster serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Discovery {
+    /// Resources that are synced or projected.
+    pub(crate) served: HashMap<GroupResource, ServedResource>,
+    /// Custom kinds that would be synced, were they namespaced.
+    pub(crate) cluster_scoped: BTreeMap<GroupResource, String>,
+    /// Groups of custom kinds whose server fails, as an aggregated one may: nothing is known of them.
+    pub(crate) unknown: BTreeSet<String>,
+}
+
+impl Discovery {
+    /// Adds the custom kinds among the resources of one version. Versions come in the order of preference.
+    fn add_custom(&mut self, rules: &SyncRules, entries: Vec<ServedResource>) {
+        for served in entries {
+            if !is_custom(&served.resource) || !rules.allows(&served.resource, &served.kind.kind) {
+                continue;
+            }
+            let version = served.kind.version.to_string();
+            if !served.namespaced {
+                if self.cluster_scoped.len() < MAX_CUSTOM_KINDS {
+                    self.cluster_scoped.insert(served.resource, served.kind.kind.to_string());
+                }
+            } else if let Some(known) = self.served.get_mut(&served.resource) {
+                known.versions.push(version);
+            } else if self.served.len() < MAX_CUSTOM_KINDS {
+                let served = ServedResource { versions: vec![version], ..served };
+                self.served.insert(served.resource.clone(), served);
+            }
         }
     }
 }
@@ -47,54 +102,85 @@ fn root(version: &GroupVersion) -> String {
     }
 }
 
-/// Asks for every resource that goes down or is shown above. What the physical cluster says it does not serve is left out.
+/// Reads all resources that are synced or projected. Resources that the physical cluster reports as not served are
+/// omitted.
 ///
 /// # Errors
-/// When any part of the answer is missing: half a discovery is none.
-pub(crate) async fn discover(api: &Api, rules: &SyncRules) -> Result<HashMap<GroupResource, Served>, DownstreamError> {
-    let preferred = preferred_versions(api).await?;
+/// Fails if any part of the answer is missing, except the groups of custom kinds: an incomplete discovery is useless.
+pub(crate) async fn discover(api: &DownstreamClient, rules: &SyncRules) -> Result<Discovery, DownstreamError> {
+    let groups = group_versions(api).await?;
     let mut by_version: BTreeMap<GroupVersion, BTreeSet<GroupResource>> = BTreeMap::new();
-    for resource in rules.watched() {
-        let version = version_of(&resource).or_else(|| preferred.get(&*resource.group).map(String::as_str));
-        let version = version.map(|version| GroupVersion::new(&*resource.group, version));
-        if let Some(version) = version {
-            by_version.entry(version).or_default().insert(resource);
+    for resource in rules.watched().filter(|resource| !is_custom(resource)) {
+        let preferred = || groups.get(&*resource.group).and_then(|versions| versions.first()).map(String::as_str);
+        if let Some(version) = version_of(&resource).or_else(preferred) {
+            by_version.entry(GroupVersion::new(&*resource.group, version)).or_default().insert(resource);
         }
     }
-    let mut served = HashMap::new();
+    let mut found = Discovery::default();
     for (version, resources) in by_version {
-        let known = version.group.is_empty() || preferred.contains_key(&*version.group);
-        let list = match known {
-            true => api.get(&root(&version)).await,
-            false => continue,
-        };
-        match list {
-            Ok(list) => served.extend(found(&version, &resources, &list)),
-            Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+        let known = version.group.is_empty() || groups.contains_key(&*version.group);
+        if !known {
+            continue;
+        }
+        let entries = entries(api, &version).await?.unwrap_or_default();
+        let fixed = entries.into_iter().filter(|served| resources.contains(&served.resource));
+        found.served.extend(fixed.map(|served| (served.resource.clone(), served)));
+    }
+    for group in rules.custom_groups() {
+        // The core group, of which resources can be named that are not synced by default, is not among the others.
+        let core = [String::from("v1")];
+        let versions = if group.is_empty() { Some(&core[..]) } else { groups.get(group).map(Vec::as_slice) };
+        for version in versions.unwrap_or_default().iter().take(MAX_VERSIONS) {
+            match entries(api, &GroupVersion::new(group, version.as_str())).await {
+                Ok(Some(entries)) => found.add_custom(rules, entries),
+                Err(error @ DownstreamError::Unreachable(_)) => return Err(error),
+                // The version is listed, so it should be there.
+                Ok(None)
+                | Err(DownstreamError::Refused(_) | DownstreamError::Garbled(_) | DownstreamError::Excessive(_)) => {
+                    found.unknown.insert(group.to_owned());
+                }
+            }
         }
     }
-    Ok(served)
+    Ok(found)
 }
 
-async fn preferred_versions(api: &Api) -> Result<HashMap<String, String>, DownstreamError> {
+/// Returns the versions of each group, the preferred one first.
+async fn group_versions(api: &DownstreamClient) -> Result<HashMap<String, Vec<String>>, DownstreamError> {
     let groups = api.get("/apis").await?;
     let list = groups["groups"].as_array().ok_or_else(|| DownstreamError::Garbled("/apis lists no groups".into()))?;
     let pair = |group: &Value| {
         let name = group["name"].as_str()?.to_owned();
-        Some((name, group["preferredVersion"]["version"].as_str()?.to_owned()))
+        let preferred =
+            group["preferredVersion"]["version"].as_str().filter(|version| version.len() <= MAX_NAME)?.to_owned();
+        let all = group["versions"].as_array().into_iter().flatten();
+        let others = all.filter_map(|version| version["version"].as_str());
+        let others = others.filter(|other| **other != *preferred && other.len() <= MAX_NAME);
+        let others: Vec<String> = others.take(MAX_VERSIONS).map(str::to_owned).collect();
+        Some((name, std::iter::once(preferred).chain(others).collect()))
     };
     Ok(list.iter().filter_map(pair).collect())
 }
 
-fn found(version: &GroupVersion, wanted: &BTreeSet<GroupResource>, list: &Value) -> Vec<(GroupResource, Served)> {
-    let entries = list["resources"].as_array().into_iter().flatten();
-    entries
-        .filter_map(|entry| {
-            let resource = GroupResource::new(version.group.clone(), entry["name"].as_str()?);
-            let namespaced = entry["namespaced"].as_bool()?;
-            let kind = version.kind(entry["kind"].as_str()?);
-            wanted.contains(&resource).then(|| (resource.clone(), Served { resource, kind, namespaced }))
-        })
-        .collect()
+/// Returns the resources of a version; `None` where it is not served.
+async fn entries(
+    api: &DownstreamClient,
+    version: &GroupVersion,
+) -> Result<Option<Vec<ServedResource>>, DownstreamError> {
+    let list = match api.get(&root(version)).await {
+        Ok(list) => list,
+        Err(error) if error.code() == 404 => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // An answer without a list does not say that nothing is served.
+    if list["kind"] != "APIResourceList" {
+        return Err(DownstreamError::Garbled(format!("{} is no list of resources", root(version))));
+    }
+    let served = |entry: &Value| {
+        let name = entry["name"].as_str().filter(|name| !name.contains('/') && name.len() <= MAX_NAME)?;
+        let resource = GroupResource::new(version.group.clone(), name);
+        let kind = version.kind(entry["kind"].as_str().filter(|kind| kind.len() <= MAX_NAME)?);
+        Some(ServedResource::new(resource, kind, entry["namespaced"].as_bool()?))
+    };
+    Ok(Some(list["resources"].as_array().into_iter().flatten().filter_map(served).collect()))
 }

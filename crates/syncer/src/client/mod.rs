@@ -1,31 +1,36 @@
-//! Requests to the API server of one physical cluster, on JSON trees. Every request has a deadline and every answer a bound.
+//! Requests to the API server of one physical cluster, on JSON trees. Every request has a deadline and every answer a
+//! bound.
 
 mod audiences;
 mod discovery;
 mod pages;
-mod reach;
+mod reachability;
 mod schema;
 mod streams;
 mod watch;
 pub(crate) mod weight;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::client::Body;
 use portolan_types::object;
 use serde_json::{Value, json};
 
-pub(crate) use discovery::{Served, discover};
-pub(crate) use schema::Schema;
-pub(crate) use streams::Answered;
+pub(crate) use discovery::{Discovery, ServedResource, discover};
+pub(crate) use schema::OpenApiFields;
+pub(crate) use streams::StreamAnswer;
 pub(crate) use watch::WatchEvent;
 
-use reach::Reach;
+use reachability::Reachability;
 
-use crate::plan::Deletion;
+use crate::{
+    memory::{MemoryExcess, RegistrationMemory, SyncMemoryCharge},
+    plan::CopyDeletion,
+    rules::is_builtin_group,
+};
 
 /// Name of our field manager.
 pub(crate) const FIELD_MANAGER: &str = "portolan";
@@ -40,23 +45,23 @@ const MAX_REFUSAL: usize = 256 * 1024;
 /// [`DownstreamError::is_absent`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DownstreamError {
-    /// No answer came.
+    /// There was no answer.
     #[error("the physical cluster cannot be reached: {0}")]
     Unreachable(String),
     /// The answer is a failure.
     #[error("the physical cluster answered {}: {}", .0.code, .0.message)]
-    Refused(Answer),
-    /// The answer is none of Kubernetes.
+    Refused(ErrorAnswer),
+    /// The answer is not one of Kubernetes' API.
     #[error("the answer of the physical cluster makes no sense: {0}")]
     Garbled(String),
-    /// The answer is larger than what is taken, or what is held of the physical cluster would be.
+    /// The answer, or all that is held of the physical cluster, would exceed a limit.
     #[error("the physical cluster has more than is taken from it: {0}")]
     Excessive(String),
 }
 
-/// A `Status` that says no.
+/// `Status` of a refused request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ErrorAnswer {
     /// HTTP status code.
     pub(crate) code: u16,
     /// `reason` of the `Status`; empty when the answer was none.
@@ -65,25 +70,29 @@ pub(crate) struct Answer {
     pub(crate) message: String,
     /// `details.name` of the `Status`.
     pub(crate) name: String,
-    /// How long to wait before trying again.
+    /// Wait that the server asks for before the next try.
     pub(crate) retry_after: Option<Duration>,
 }
 
-impl Answer {
-    /// The word for an answer that will be the same next time; `None` for what may pass, such as a failure of the server.
+impl ErrorAnswer {
+    /// Returns the reason of an answer that will be the same next time; `None` for what may pass, such as a failure of
+    /// the server.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         match self.code {
             400 | 422 => Some("Invalid"),
             401 | 403 => Some("Forbidden"),
             408 | 409 | 429 => None,
             402..=499 => Some("Refused"),
+            // Server-side apply of a field that the definition of a custom kind does not have.
+            500 if self.message.contains("field not declared in schema") => Some("Invalid"),
             _ => None,
         }
     }
 }
 
 impl DownstreamError {
-    /// Positive: the API server itself says that there is no object `name`. A missing path, kind or proxy route is not it.
+    /// Returns true when the API server itself says that there is no object `name`. A missing path, kind or proxy route
+    /// is not it.
     pub(crate) fn is_absent(&self, name: &str) -> bool {
         matches!(self, Self::Refused(answer) if answer.code == 404 && answer.reason == "NotFound" && answer.name == name)
     }
@@ -107,25 +116,37 @@ impl DownstreamError {
     }
 }
 
-/// A client of one physical cluster.
+/// Client of one physical cluster.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub(crate) struct DownstreamClient {
     client: kube::Client,
     deadline: Duration,
     /// Largest answer that is read, in bytes.
     limit: usize,
-    reach: Reach,
+    /// Memory that answers are charged to while they are read and parsed.
+    memory: Option<Arc<RegistrationMemory>>,
+    reach: Reachability,
     is_probe: bool,
 }
 
-impl Api {
+impl DownstreamClient {
     pub(crate) fn new(client: kube::Client, deadline: Duration) -> Self {
-        Self { client, deadline, limit: MAX_ANSWER, reach: Reach::default(), is_probe: false }
+        Self { client, deadline, limit: MAX_ANSWER, memory: None, reach: Reachability::default(), is_probe: false }
     }
 
-    /// The same client for answers of up to `limit` bytes.
+    /// Returns the client with this limit of an answer, in bytes.
     pub(crate) fn bounded(self, limit: usize) -> Self {
         Self { limit, ..self }
+    }
+
+    /// Charges answers to `memory` while they are read and parsed.
+    pub(crate) fn charging(self, memory: Arc<RegistrationMemory>) -> Self {
+        Self { memory: Some(memory), ..self }
+    }
+
+    /// Returns an empty charge for an answer.
+    fn charge(&self) -> SyncMemoryCharge {
+        self.memory.as_ref().map(RegistrationMemory::arriving).unwrap_or_default()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, DownstreamError> {
@@ -135,13 +156,15 @@ impl Api {
     /// Succeeds when the API server says that it is ready, and when the credential may not ask.
     pub(crate) async fn ready(&self) -> Result<(), DownstreamError> {
         let request = request(Method::GET, "/readyz", "*/*", None)?;
-        let answer = self.within_deadline(async { accepted(self.client.send(request).await).await.map(drop) }).await;
+        let answer =
+            self.within_deadline(async { check_status(self.client.send(request).await).await.map(drop) }).await;
         answer.or_else(|error| if error.code() == 403 { Ok(()) } else { Err(error) })
     }
 
+    /// Creates an object.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        about(object, self.call(Method::POST, &path, "application/json", Some(object)).await?)
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}{}", strictness(path));
+        check_answer(object, self.call(Method::POST, &path, "application/json", Some(object)).await?)
     }
 
     /// Sends a request that is answered with what it asks for, and is not stored.
@@ -151,8 +174,8 @@ impl Api {
 
     /// Server-side apply, forced. `object` carries the uid and resourceVersion that the write is conditional on.
     pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
-        about(object, self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await?)
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true{}", strictness(path));
+        check_answer(object, self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await?)
     }
 
     pub(crate) async fn merge_patch(&self, path: &str, patch: &Value) -> Result<Value, DownstreamError> {
@@ -160,11 +183,17 @@ impl Api {
         self.call(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
+    /// Patches the pod that was read, or a part of it, by strategic merge. Returns the pod.
+    pub(crate) async fn patch_pod(&self, path: &str, pod: &Value, patch: &Value) -> Result<Value, DownstreamError> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        check_answer(pod, self.call(Method::PATCH, &path, "application/strategic-merge-patch+json", Some(patch)).await?)
+    }
+
     /// Deletes exactly the object, in exactly the state, that was read.
     pub(crate) async fn delete(
         &self,
         path: &str,
-        deletion: &Deletion,
+        deletion: &CopyDeletion,
         propagation: &str,
     ) -> Result<Value, DownstreamError> {
         let mut options = json!({
@@ -188,9 +217,10 @@ impl Api {
     ) -> Result<Value, DownstreamError> {
         let request = request(method, path, media, body)?;
         self.within_deadline(async {
-            let response = accepted(self.client.send(request).await).await?;
-            let bytes = read(response, self.limit).await?;
-            match parse(&bytes)? {
+            let response = check_status(self.client.send(request).await).await?;
+            let mut charge = self.charge();
+            let bytes = read(response, self.limit, &mut charge).await?;
+            match parse(&bytes, &mut charge)? {
                 answer if answer.is_object() => Ok(answer),
                 _ => Err(DownstreamError::Garbled("not an object".into())),
             }
@@ -215,6 +245,13 @@ impl Api {
     }
 }
 
+/// Returns the parameter by which a field of a custom kind is refused that its definition there does not have. It would
+/// get lost unseen.
+fn strictness(path: &str) -> &'static str {
+    let group = path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    if is_builtin_group(group) { "" } else { "&fieldValidation=Strict" }
+}
+
 fn request(method: Method, path: &str, media: &str, body: Option<&Value>) -> Result<Request<Body>, DownstreamError> {
     let bytes = body.map(Value::to_string).map(Bytes::from);
     let builder = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
@@ -223,35 +260,35 @@ fn request(method: Method, path: &str, media: &str, body: Option<&Value>) -> Res
     request.map_err(|error| DownstreamError::Garbled(error.to_string()))
 }
 
-/// The answer to a write of `object`, when it is about that.
-fn about(object: &Value, answer: Value) -> Result<Value, DownstreamError> {
+/// Returns the answer to a write of `object`, when it is about that.
+fn check_answer(object: &Value, answer: Value) -> Result<Value, DownstreamError> {
     let has = |key: &str| !object::meta_text(&answer, key).is_empty();
-    match object::name(&answer) == object::name(object) && has("uid") && has("resourceVersion") {
-        true => Ok(answer),
-        false => Err(DownstreamError::Garbled(format!("not about {}, which was written", object::name(object)))),
+    if object::name(&answer) == object::name(object) && has("uid") && has("resourceVersion") {
+        Ok(answer)
+    } else {
+        Err(DownstreamError::Garbled(format!("not about {}, which was written", object::name(object))))
     }
 }
 
-/// Lets through what succeeded. Redirects are failures: the credentials are for this server alone.
-async fn accepted(answer: Result<Response<Body>, kube::Error>) -> Result<Response<Body>, DownstreamError> {
-    let response = answer.map_err(|error| DownstreamError::Unreachable(chain(&error)))?;
-    match response.status().is_success() {
-        true => Ok(response),
-        false => Err(refused(response).await),
-    }
+/// Returns a response that succeeded. Redirects are failures: the credentials are for this server alone.
+async fn check_status(answer: Result<Response<Body>, kube::Error>) -> Result<Response<Body>, DownstreamError> {
+    let response = answer.map_err(|error| DownstreamError::Unreachable(error_chain(&error)))?;
+    if response.status().is_success() { Ok(response) } else { Err(read_refusal(response).await) }
 }
 
-async fn refused(response: Response<Body>) -> DownstreamError {
+async fn read_refusal(response: Response<Body>) -> DownstreamError {
     let code = response.status();
     let seconds =
         response.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-    let body = match read(response, MAX_REFUSAL).await {
-        Ok(bytes) => parse(&bytes).unwrap_or_default(),
+    // Too small to be counted.
+    let charge = &mut SyncMemoryCharge::default();
+    let body = match read(response, MAX_REFUSAL, charge).await {
+        Ok(bytes) => parse(&bytes, charge).unwrap_or_default(),
         Err(_) => Value::Null,
     };
     let text = |value: &Value| crate::status::bounds_text(value.as_str().unwrap_or_default());
     let is_status = body["kind"] == "Status";
-    DownstreamError::Refused(Answer {
+    DownstreamError::Refused(ErrorAnswer {
         code: code.as_u16(),
         reason: if is_status { text(&body["reason"]) } else { String::new() },
         message: if is_status { text(&body["message"]) } else { describe(code) },
@@ -264,26 +301,38 @@ fn describe(code: StatusCode) -> String {
     code.canonical_reason().unwrap_or("an unknown status").to_owned()
 }
 
-async fn read(response: Response<Body>, limit: usize) -> Result<Bytes, DownstreamError> {
-    match Limited::new(response.into_body(), limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(DownstreamError::Excessive(format!("an answer of more than {limit} bytes")))
+/// Reads the text of an answer, and charges for it as it comes.
+async fn read(response: Response<Body>, limit: usize, charge: &mut SyncMemoryCharge) -> Result<Bytes, DownstreamError> {
+    let mut body = Limited::new(response.into_body(), limit);
+    let mut text = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                DownstreamError::Excessive(format!("an answer of more than {limit} bytes"))
+            } else {
+                DownstreamError::Unreachable(error.to_string())
+            }
+        })?;
+        if let Ok(part) = frame.into_data() {
+            charge.grow(part.len()).map_err(MemoryExcess::error)?;
+            text.extend_from_slice(&part);
         }
-        Err(error) => Err(DownstreamError::Unreachable(error.to_string())),
     }
+    Ok(text.freeze())
 }
 
-/// Parses JSON whose tree is within its bound.
-fn parse(text: &[u8]) -> Result<Value, DownstreamError> {
-    if weight::of_text(text) > MAX_TREE {
+/// Parses JSON whose tree is within its bound, and charges for the tree.
+fn parse(text: &[u8], charge: &mut SyncMemoryCharge) -> Result<Value, DownstreamError> {
+    let weight = weight::of_text(text);
+    if weight > MAX_TREE {
         return Err(DownstreamError::Excessive(format!("JSON that takes more than {MAX_TREE} bytes of memory")));
     }
+    charge.grow(weight).map_err(MemoryExcess::error)?;
     serde_json::from_slice(text).map_err(|error| DownstreamError::Garbled(error.to_string()))
 }
 
-/// An error with its causes, for people.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Returns an error with its causes, as text.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut texts = vec![error.to_string()];
     let mut source = error.source();
     while let Some(error) = source {
@@ -307,6 +356,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn unknown_fields_of_custom_kinds_alone_are_refused() {
+        for (path, is_strict) in [
+            ("/api/v1/namespaces/a/configmaps", false),
+            ("/apis/apps/v1/namespaces/a/deployments/web", false),
+            ("/apis/example.com/v1/namespaces/a/widgets", true),
+            ("/apis/gateway.networking.k8s.io/v1/namespaces/a/gateways/x", true),
+        ] {
+            assert_eq!(!strictness(path).is_empty(), is_strict, "{path}");
+        }
+        let message = "failed to create typed patch object: .spec.x: field not declared in schema".to_owned();
+        assert_eq!(ErrorAnswer { code: 500, message, ..ErrorAnswer::default() }.refusal(), Some("Invalid"));
+    }
+
+    #[test]
     fn only_what_will_be_the_same_next_time_is_a_refusal() {
         for (code, expected) in [
             (400, Some("Invalid")),
@@ -320,7 +383,7 @@ mod tests {
             (500, None),
             (503, None),
         ] {
-            assert_eq!(Answer { code, ..Answer::default() }.refusal(), expected, "{code}");
+            assert_eq!(ErrorAnswer { code, ..ErrorAnswer::default() }.refusal(), expected, "{code}");
         }
     }
 }

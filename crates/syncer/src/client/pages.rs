@@ -1,4 +1,4 @@
-//! Lists, page by page: each page within a bound, and an end that comes for certain.
+//! Lists, page by page. Each page has a limit, and each list an end.
 
 use std::{
     collections::HashSet,
@@ -7,9 +7,9 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Api, DownstreamError, encode};
+use super::{DownstreamClient, DownstreamError, encode};
 
-/// Objects asked for per page of a list.
+/// Objects per page of a list.
 const PAGE: usize = 500;
 /// Most pages of one list.
 const MAX_PAGES: usize = 20_000;
@@ -20,12 +20,12 @@ const MAX_VERSION: usize = 128;
 /// Longest name, namespace or uid of an object, in bytes.
 const MAX_NAME: usize = 253;
 
-impl Api {
-    /// Reads all objects under `path` with the label `selector`, and gives each page to `take`, which returns false when it needs
-    /// no more. Returns the resourceVersion that they were read at. A page that is too large is asked for again in smaller ones.
+impl DownstreamClient {
+    /// Lists all objects under `path` with the label `selector`, and passes each page to `take`, which returns false to
+    /// stop. Returns the resourceVersion of the list. A page that is too large is read again in smaller ones.
     ///
     /// # Errors
-    /// `Excessive`, for a single object that is too large, and for a list that does not end; what `take` fails with.
+    /// `Excessive` for a single object that is too large, and for a list that does not end; the error of `take`.
     pub(crate) async fn pages(
         &self,
         path: &str,
@@ -57,7 +57,7 @@ impl Api {
         Err(DownstreamError::Excessive(format!("the list {path} has more than {MAX_PAGES} pages")))
     }
 
-    /// The resourceVersion of now under `path`.
+    /// Reads the current resourceVersion under `path`.
     pub(crate) async fn version(&self, path: &str) -> Result<String, DownstreamError> {
         let mut page = self.get(&format!("{path}?limit=1")).await?;
         check_page(&mut page)?;
@@ -91,13 +91,14 @@ pub(super) fn is_version(text: &str) -> bool {
 pub(super) fn check_names(object: &Value) -> Result<(), DownstreamError> {
     let length = |key: &str| object["metadata"][key].as_str().map_or(0, str::len);
     let are_names_short = ["name", "namespace", "uid"].iter().all(|key| length(key) <= MAX_NAME);
-    match are_names_short && length("resourceVersion") <= MAX_VERSION {
-        true => Ok(()),
-        false => Err(DownstreamError::Garbled("an object whose name, uid or resourceVersion is too long".into())),
+    if are_names_short && length("resourceVersion") <= MAX_VERSION {
+        Ok(())
+    } else {
+        Err(DownstreamError::Garbled("an object whose name, uid or resourceVersion is too long".into()))
     }
 }
 
-/// A list is only believed whole: of the right kind, with items and a resourceVersion.
+/// Checks a page: of the right kind, with items and a resourceVersion.
 fn check_page(page: &mut Value) -> Result<Vec<Value>, DownstreamError> {
     let kind = page["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
     let has_version = page["metadata"]["resourceVersion"].as_str().is_some_and(is_version);

@@ -1,11 +1,11 @@
-//! Which fields the API of a physical cluster has, from its OpenAPI v3.
+//! Fields that the API of a physical cluster has, from its OpenAPI v3.
 
 use std::collections::HashMap;
 
 use portolan_types::{GroupVersion, GroupVersionKind};
 use serde_json::Value;
 
-use super::{Api, DownstreamError, Served};
+use super::{DownstreamClient, DownstreamError, ServedResource};
 
 /// Parts of an object that are the same in every version.
 const NOT_CHECKED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
@@ -15,26 +15,29 @@ const MAX_FIELDS: usize = 100_000;
 /// Longest name of a field or of a type, in bytes.
 const MAX_NAME: usize = 512;
 
-/// The fields of kinds, as far down as they are declared.
+/// Declared fields of kinds, nested as in their schemas.
 #[derive(Debug, Default)]
-pub(crate) struct Schema {
+pub(crate) struct OpenApiFields {
     fields: usize,
-    types: HashMap<String, HashMap<String, Shape>>,
+    types: HashMap<String, HashMap<String, FieldShape>>,
     roots: HashMap<GroupVersionKind, String>,
 }
 
 #[derive(Debug)]
-enum Shape {
+enum FieldShape {
     /// Whatever is in it.
     Any,
     Object(String),
-    List(Box<Shape>),
-    Map(Box<Shape>),
+    List(Box<FieldShape>),
+    Map(Box<FieldShape>),
 }
 
-impl Schema {
+impl OpenApiFields {
     /// Reads the schemas of all versions that `served` names.
-    pub(crate) async fn read(api: &Api, served: impl Iterator<Item = Served>) -> Result<Self, DownstreamError> {
+    pub(crate) async fn read(
+        api: &DownstreamClient,
+        served: impl Iterator<Item = ServedResource>,
+    ) -> Result<Self, DownstreamError> {
         let index = api.get("/openapi/v3").await?;
         let mut versions: Vec<GroupVersion> = served.map(|served| served.kind.group_version()).collect();
         versions.sort_unstable();
@@ -46,12 +49,12 @@ impl Schema {
             if !url.starts_with("/openapi/v3/") {
                 return Err(DownstreamError::Garbled(format!("the schema of {version} is not where schemas are")));
             }
-            schema.take_in(&api.get(url).await?)?;
+            schema.add_document(&api.get(url).await?)?;
         }
         Ok(schema)
     }
 
-    fn take_in(&mut self, document: &Value) -> Result<(), DownstreamError> {
+    fn add_document(&mut self, document: &Value) -> Result<(), DownstreamError> {
         let schemas = document["components"]["schemas"].as_object();
         for (name, schema) in schemas.into_iter().flatten() {
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
@@ -76,9 +79,9 @@ impl Schema {
         Ok(())
     }
 
-    /// JSON pointers of what `object` says and the API of the physical cluster has no field for. None for a kind that is not
-    /// known: it is not judged.
-    pub(crate) fn lacking(&self, kind: &GroupVersionKind, object: &Value) -> Vec<String> {
+    /// Returns JSON pointers to the fields of `object` that the API of the physical cluster does not have. None for an
+    /// unknown kind.
+    pub(crate) fn missing_in(&self, kind: &GroupVersionKind, object: &Value) -> Vec<String> {
         let mut lacking = Vec::new();
         let fields = self.roots.get(kind).and_then(|root| self.types.get(root));
         if let Some(fields) = fields {
@@ -92,7 +95,7 @@ impl Schema {
 
     fn walk_field(
         &self,
-        fields: &HashMap<String, Shape>,
+        fields: &HashMap<String, FieldShape>,
         field: &str,
         value: &Value,
         at: &str,
@@ -105,32 +108,32 @@ impl Schema {
         }
     }
 
-    fn walk(&self, shape: &Shape, value: &Value, at: &str, lacking: &mut Vec<String>) {
+    fn walk(&self, shape: &FieldShape, value: &Value, at: &str, lacking: &mut Vec<String>) {
         match (shape, value) {
-            (Shape::Object(name), Value::Object(own)) => {
+            (FieldShape::Object(name), Value::Object(own)) => {
                 let Some(fields) = self.types.get(name) else { return };
                 own.iter().for_each(|(field, value)| self.walk_field(fields, field, value, at, lacking));
             }
-            (Shape::List(item), Value::Array(items)) => {
+            (FieldShape::List(item), Value::Array(items)) => {
                 items.iter().enumerate().for_each(|(n, value)| self.walk(item, value, &format!("{at}/{n}"), lacking));
             }
-            (Shape::Map(item), Value::Object(own)) => {
+            (FieldShape::Map(item), Value::Object(own)) => {
                 own.iter().for_each(|(key, value)| self.walk(item, value, &format!("{at}/{key}"), lacking));
             }
-            (Shape::Any | Shape::Object(_) | Shape::List(_) | Shape::Map(_), _) => {}
+            (FieldShape::Any | FieldShape::Object(_) | FieldShape::List(_) | FieldShape::Map(_), _) => {}
         }
     }
 }
 
-fn shape(schema: &Value) -> Shape {
+fn shape(schema: &Value) -> FieldShape {
     let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
     if let Some(name) = reference.and_then(|text| text.strip_prefix("#/components/schemas/")) {
-        return Shape::Object(name.to_owned());
+        return FieldShape::Object(name.to_owned());
     }
     match (&schema["items"], &schema["additionalProperties"]) {
-        (items @ Value::Object(_), _) => Shape::List(Box::new(shape(items))),
-        (_, values @ Value::Object(_)) => Shape::Map(Box::new(shape(values))),
-        _ => Shape::Any,
+        (items @ Value::Object(_), _) => FieldShape::List(Box::new(shape(items))),
+        (_, values @ Value::Object(_)) => FieldShape::Map(Box::new(shape(values))),
+        _ => FieldShape::Any,
     }
 }
 
@@ -140,12 +143,12 @@ mod tests {
 
     use super::*;
 
-    /// As a real API server writes it, cut down.
-    fn schema() -> Schema {
+    /// Returns a shortened schema of a real API server.
+    fn schema() -> OpenApiFields {
         let reference =
             |name: &str| json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}], "default": {}});
-        let mut schema = Schema::default();
-        schema.take_in(&json!({"components": {"schemas": {
+        let mut schema = OpenApiFields::default();
+        schema.add_document(&json!({"components": {"schemas": {
             "Deployment": {"properties": {"apiVersion": {}, "spec": reference("Spec")},
                 "x-kubernetes-group-version-kind": [{"group": "apps", "version": "v1", "kind": "Deployment"}]},
             "Spec": {"properties": {"replicas": {"type": "integer"}, "selector": {"type": "object",
@@ -172,9 +175,9 @@ mod tests {
             ("metadata and status are not looked at", json!({"metadata": {"x": 1}, "status": {"y": 2}}), vec![]),
             ("a new part", json!({"template": {}}), vec!["/template"]),
         ] {
-            assert_eq!(schema().lacking(&deployment, &object), expected, "{case}");
+            assert_eq!(schema().missing_in(&deployment, &object), expected, "{case}");
         }
         let unknown = GroupVersionKind::new("example.com", "v1", "Widget");
-        assert!(schema().lacking(&unknown, &json!({"spec": {"x": 1}})).is_empty(), "an unknown kind is not judged");
+        assert!(schema().missing_in(&unknown, &json!({"spec": {"x": 1}})).is_empty(), "an unknown kind is not judged");
     }
 }

@@ -5,13 +5,13 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{Api, DownstreamError, chain};
+use super::{DownstreamClient, DownstreamError, error_chain};
 
 /// So much of a refusal is read, in bytes.
 const MAX_REFUSAL: usize = 64 * 1024;
 
-/// What came back.
-pub(crate) enum Answered {
+/// Answer to a request for a stream.
+pub(crate) enum StreamAnswer {
     /// 2xx, or the connection has become another protocol's.
     Opened(Response<Body>),
     /// A failure in JSON.
@@ -20,14 +20,16 @@ pub(crate) enum Answered {
     Text { code: StatusCode, text: String },
 }
 
-impl Api {
+impl DownstreamClient {
     /// Sends a request. The deadline is for the head of the answer.
-    pub(crate) async fn stream(&self, request: Request<Body>) -> Result<Answered, DownstreamError> {
+    pub(crate) async fn stream(&self, request: Request<Body>) -> Result<StreamAnswer, DownstreamError> {
         self.within_deadline(async {
             let sent = self.client.send(request).await;
-            let response = sent.map_err(|error| DownstreamError::Unreachable(chain(&error)))?;
+            let response = sent.map_err(|error| DownstreamError::Unreachable(error_chain(&error)))?;
             match response.status() {
-                code if code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS => Ok(Answered::Opened(response)),
+                code if code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS => {
+                    Ok(StreamAnswer::Opened(response))
+                }
                 // The credentials are for this server alone.
                 code if code.is_redirection() || code.is_informational() => {
                     Err(DownstreamError::Garbled(format!("a stream was answered by {code}")))
@@ -39,16 +41,16 @@ impl Api {
     }
 }
 
-async fn refusal(response: Response<Body>) -> Answered {
+async fn refusal(response: Response<Body>) -> StreamAnswer {
     let code = response.status();
-    let begins = beginning(response.into_body()).await;
+    let begins = read_prefix(response.into_body()).await;
     match serde_json::from_slice::<Value>(&begins) {
-        Ok(status) if status["kind"] == "Status" => Answered::Status { code, status },
-        _ => Answered::Text { code, text: crate::status::bounds_text(&String::from_utf8_lossy(&begins)) },
+        Ok(status) if status["kind"] == "Status" => StreamAnswer::Status { code, status },
+        _ => StreamAnswer::Text { code, text: crate::status::bounds_text(&String::from_utf8_lossy(&begins)) },
     }
 }
 
-async fn beginning(mut body: Body) -> Vec<u8> {
+async fn read_prefix(mut body: Body) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
         let room = MAX_REFUSAL - bytes.len();

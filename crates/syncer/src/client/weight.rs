@@ -1,4 +1,5 @@
-//! Memory that JSON takes as a tree. A tree is up to a hundred times as large as its text, so bounds of texts alone bound nothing.
+//! Memory that JSON takes as a tree. A tree is up to a hundred times as large as its text, so bounds of texts alone
+//! bound nothing.
 
 use serde_json::{Map, Value};
 

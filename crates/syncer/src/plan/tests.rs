@@ -1,7 +1,13 @@
-use portolan_types::{GroupResource, LogicalClusterId, ResourceVersion};
+use std::collections::BTreeSet;
+
+use portolan_types::{GroupResource, GroupVersionKind, LogicalClusterId, ResourceVersion};
 use serde_json::json;
 
 use super::*;
+use crate::{
+    rules::SyncRules,
+    transform::{AcceptedAudiences, MissingFields},
+};
 
 const EAST: &str = "east-uid";
 
@@ -22,21 +28,22 @@ struct Case {
     entry: Option<PlacedCopy>,
     other: bool,
     seen: bool,
-    below: Option<Value>,
+    downstream: Option<Value>,
     served: bool,
     autoscaled: bool,
     followed: Option<i64>,
     syncer_epoch: u64,
     newest_syncer: u64,
-    lacking: Lacking,
+    lacking: MissingFields,
     held: bool,
+    suspended: BTreeSet<Uid>,
 }
 
-fn entry(phase: Phase, epoch: u64) -> PlacedCopy {
+fn entry(phase: CopyPhase, epoch: u64) -> PlacedCopy {
     PlacedCopy { name: "east".into(), uid: east(), phase, replicas: None, epoch }
 }
 
-/// A ConfigMap that is placed here, with nothing below yet.
+/// A ConfigMap that is placed here, with nothing downstream yet.
 fn placed() -> Case {
     Case {
         resource: "configmaps",
@@ -44,17 +51,18 @@ fn placed() -> Case {
         upstream: Some(
             json!({"metadata": {"name": "web", "namespace": "default", "uid": "up-1", "generation": 1}, "data": {"a": "1"}}),
         ),
-        entry: Some(entry(Phase::Active, 1)),
+        entry: Some(entry(CopyPhase::Active, 1)),
         other: false,
         seen: true,
-        below: None,
+        downstream: None,
         served: true,
         autoscaled: false,
         followed: None,
         syncer_epoch: 5,
         newest_syncer: 5,
-        lacking: Lacking::default(),
+        lacking: MissingFields::default(),
         held: false,
+        suspended: BTreeSet::new(),
     }
 }
 
@@ -64,39 +72,46 @@ impl Case {
         self
     }
 
-    /// The copy that this case would create stands below, as the API server answers it, after `change`.
-    fn below(mut self, change: impl FnOnce(&mut Value)) -> Self {
-        let Decision::Create(mut copy) = self.decide() else { panic!("no copy would be made") };
+    /// The copy that this case would create stands downstream, as the API server answers it, after `change`.
+    fn downstream(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        let CopyDecision::Create(mut copy) = self.decide() else { panic!("no copy would be made") };
         object::metadata_mut(&mut copy).insert("uid".into(), json!("down-1"));
         object::metadata_mut(&mut copy).insert("resourceVersion".into(), json!("77"));
         change(&mut copy);
-        self.below = Some(copy);
+        self.downstream = Some(copy);
         self
     }
 
-    fn decide(&self) -> Decision {
+    fn decide(&self) -> CopyDecision {
         let key = key(self.resource);
         let upstream = self.upstream.clone().map(|mut object| {
             let elsewhere =
-                self.other.then(|| PlacedCopy { uid: "west-uid".parse().unwrap(), ..entry(Phase::Active, 1) });
+                self.other.then(|| PlacedCopy { uid: "west-uid".parse().unwrap(), ..entry(CopyPhase::Active, 1) });
             let clusters = self.entry.iter().cloned().chain(elsewhere).collect();
-            PlacementRecord { clusters, autoscaled: self.followed, ..PlacementRecord::default() }.write_to(&mut object);
+            PlacementRecord {
+                clusters,
+                autoscaled: self.followed,
+                suspended: self.suspended.clone(),
+                ..PlacementRecord::default()
+            }
+            .write_to(&mut object);
             UpstreamObject {
                 key: key.clone(),
                 revision: ResourceVersion::FIRST,
                 kind: self.kind.clone(),
                 object,
                 is_held: self.held,
+                scale: None,
             }
         });
         let rules = SyncRules::new(&[]);
-        let above = upstream.as_ref().map_or(Above::Removed { seen: self.seen }, Above::Present);
+        let upstream = upstream.as_ref().map_or(UpstreamState::Removed { seen: self.seen }, UpstreamState::Present);
         plan(
-            &Target { physical: &east(), syncer_epoch: self.syncer_epoch, rules: &rules },
-            &Seen {
+            &SyncTarget { physical: &east(), syncer_epoch: self.syncer_epoch, rules: &rules },
+            &PlanInput {
                 key: &key,
-                above,
-                below: self.below.as_ref(),
+                upstream,
+                downstream: self.downstream.as_ref(),
                 namespace: Some("default-x"),
                 served: self.served.then_some((&self.kind, true)),
                 autoscaled: self.autoscaled,
@@ -104,17 +119,18 @@ impl Case {
                 newest_syncer: self.newest_syncer,
                 lacking: &self.lacking,
                 audiences: &AcceptedAudiences::known([], None),
+                pods: None,
             },
         )
     }
 }
 
 /// The decision in a word.
-fn word(decision: &Decision) -> String {
+fn word(decision: &CopyDecision) -> String {
     match decision {
-        Decision::Delete(deletion) => format!("Delete {:?}", deletion.proof),
-        Decision::Refuse(refusal) => format!("Refuse {}", refusal.reason),
-        Decision::ConfirmGone { epoch, .. } => format!("ConfirmGone {epoch}"),
+        CopyDecision::Delete(deletion) => format!("Delete {:?}", deletion.proof),
+        CopyDecision::Refuse(refusal) => format!("Refuse {}", refusal.reason),
+        CopyDecision::ConfirmGone { epoch, .. } => format!("ConfirmGone {epoch}"),
         other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
     }
 }
@@ -142,25 +158,33 @@ fn copies_are_made_and_kept_up_to_date() {
     let data = |value: &'static str| move |object: &mut Value| object["data"]["a"] = json!(value);
     check(vec![
         ("a new object is created", placed(), "Create"),
-        ("an equal copy is kept", placed().below(|_| ()), "Keep"),
-        ("drift is repaired", placed().below(data("drifted")), "Apply"),
-        ("a change goes down", placed().below(|_| ()).with(|c| data("2")(c.upstream.as_mut().unwrap())), "Apply"),
-        ("a new generation is stamped", placed().below(|_| ()).with(meta("generation", json!(2))), "Apply"),
+        ("an equal copy is kept", placed().downstream(|_| ()), "Keep"),
+        ("drift is repaired", placed().downstream(data("drifted")), "Apply"),
+        ("a change is synced", placed().downstream(|_| ()).with(|c| data("2")(c.upstream.as_mut().unwrap())), "Apply"),
+        ("a new generation is stamped", placed().downstream(|_| ()).with(meta("generation", json!(2))), "Apply"),
         (
             "a label taken off goes off",
-            placed().with(meta("labels", json!({"a": "b"}))).below(|_| ()).with(meta("labels", json!({}))),
+            placed().with(meta("labels", json!({"a": "b"}))).downstream(|_| ()).with(meta("labels", json!({}))),
             "Apply",
         ),
-        ("a new stay is stamped", placed().below(|_| ()).with(|c| c.entry = Some(entry(Phase::Active, 2))), "Apply"),
+        (
+            "a new stay is stamped",
+            placed().downstream(|_| ()).with(|c| c.entry = Some(entry(CopyPhase::Active, 2))),
+            "Apply",
+        ),
         (
             "a new syncer writes nothing by itself",
-            placed().below(|_| ()).with(|c| (c.syncer_epoch, c.newest_syncer) = (6, 6)),
+            placed().downstream(|_| ()).with(|c| (c.syncer_epoch, c.newest_syncer) = (6, 6)),
             "Keep",
         ),
-        ("a default of the physical cluster is no drift", placed().below(|o| o["immutable"] = json!(false)), "Keep"),
+        (
+            "a default of the physical cluster is no drift",
+            placed().downstream(|o| o["immutable"] = json!(false)),
+            "Keep",
+        ),
         (
             "a copy that ends is awaited",
-            placed().below(|o| o["metadata"]["deletionTimestamp"] = json!("t")),
+            placed().downstream(|o| o["metadata"]["deletionTimestamp"] = json!("t")),
             "AwaitEnd",
         ),
         (
@@ -170,11 +194,11 @@ fn copies_are_made_and_kept_up_to_date() {
         ),
         (
             "projected objects go another way",
-            placed().with(|c| c.entry = Some(entry(Phase::Projected, 0))),
+            placed().with(|c| c.entry = Some(entry(CopyPhase::Projected, 0))),
             "Projected",
         ),
     ]);
-    let Decision::Apply(applied) = placed().below(data("drifted")).decide() else { panic!("no apply") };
+    let CopyDecision::Apply(applied) = placed().downstream(data("drifted")).decide() else { panic!("no apply") };
     let conditions = (&applied.body["metadata"]["uid"], &applied.body["metadata"]["resourceVersion"]);
     assert_eq!(conditions, (&json!("down-1"), &json!("77")), "a write is conditional on what was read");
 }
@@ -182,17 +206,31 @@ fn copies_are_made_and_kept_up_to_date() {
 #[test]
 fn what_has_not_been_let_in_neither_comes_nor_changes_but_goes() {
     let held = |case: Case| case.with(|c| c.held = true);
-    let changed = || placed().below(|_| ()).with(meta("generation", json!(2)));
+    let changed = || placed().downstream(|_| ()).with(meta("generation", json!(2)));
     check(vec![
         ("no copy is made", held(placed()), "Wait"),
         ("the copy stays as it is", held(changed()), "Wait"),
         ("it is deleted all the same", held(changed().with(meta("deletionTimestamp", json!("t")))), "Delete Deleting"),
         (
             "it leaves all the same",
-            held(changed().with(|c| c.entry = Some(entry(Phase::Leaving, 1)))),
+            held(changed().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1)))),
             "Delete Leaving",
         ),
         ("once let in, it goes down", changed(), "Apply"),
+    ]);
+}
+
+#[test]
+fn nothing_but_deletions_goes_where_the_dispatch_is_suspended() {
+    let suspended = |case: Case| case.with(|c| c.suspended = [east()].into());
+    let changed = || placed().downstream(|_| ()).with(meta("generation", json!(2)));
+    let elsewhere = |case: Case| case.with(|c| c.suspended = ["west-uid".parse().unwrap()].into());
+    check(vec![
+        ("no copy is made", suspended(placed()), "Wait"),
+        ("the copy stays as it is", suspended(changed()), "Wait"),
+        ("it is deleted", suspended(changed().with(meta("deletionTimestamp", json!("t")))), "Delete Deleting"),
+        ("it leaves", suspended(changed().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1)))), "Delete Leaving"),
+        ("suspended on another physical cluster", elsewhere(changed()), "Apply"),
     ]);
 }
 
@@ -209,18 +247,18 @@ fn copies_are_deleted_on_positive_proof_only() {
     check(vec![
         (
             "the record says leave",
-            placed().below(|_| ()).with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
+            placed().downstream(|_| ()).with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1))),
             "Delete Leaving",
         ),
         (
             "a deleted object without finalizers",
-            placed().below(|_| ()).with(meta("deletionTimestamp", json!("t"))),
+            placed().downstream(|_| ()).with(meta("deletionTimestamp", json!("t"))),
             "Delete Deleting",
         ),
         (
             "a finalizer upstream runs first",
             placed()
-                .below(|_| ())
+                .downstream(|_| ())
                 .with(meta("finalizers", json!(["example.com/f"])))
                 .with(meta("deletionTimestamp", json!("t"))),
             "Keep",
@@ -228,7 +266,7 @@ fn copies_are_deleted_on_positive_proof_only() {
         (
             "foreground deletion does not hold the copy",
             placed()
-                .below(|_| ())
+                .downstream(|_| ())
                 .with(meta("finalizers", json!(["foregroundDeletion"])))
                 .with(meta("deletionTimestamp", json!("t"))),
             "Delete Deleting",
@@ -236,26 +274,34 @@ fn copies_are_deleted_on_positive_proof_only() {
         (
             "a Pod goes at its deletionTimestamp",
             pod()
-                .below(|_| ())
+                .downstream(|_| ())
                 .with(meta("finalizers", json!(["example.com/f"])))
                 .with(meta("deletionTimestamp", json!("t"))),
             "Delete Deleting",
         ),
-        ("removed after it was seen", placed().below(|_| ()).with(removed(true)), "Delete Tombstone"),
-        ("not there, and never seen", placed().below(|_| ()).with(removed(false)), "Delete NeverSeen"),
-        ("another object of the name", placed().below(|_| ()).with(meta("uid", json!("up-2"))), "Delete Superseded"),
-        ("placed elsewhere", placed().below(|_| ()).with(|c| (c.entry, c.other) = (None, true)), "Delete Unplaced"),
-        ("a lost record proves nothing", placed().below(|_| ()).with(|c| c.entry = None), "Hold"),
+        ("removed after it was seen", placed().downstream(|_| ()).with(removed(true)), "Delete Tombstone"),
+        ("not there, and never seen", placed().downstream(|_| ()).with(removed(false)), "Delete NeverSeen"),
+        (
+            "another object of the name",
+            placed().downstream(|_| ()).with(meta("uid", json!("up-2"))),
+            "Delete Superseded",
+        ),
+        (
+            "placed elsewhere",
+            placed().downstream(|_| ()).with(|c| (c.entry, c.other) = (None, true)),
+            "Delete Unplaced",
+        ),
+        ("a lost record proves nothing", placed().downstream(|_| ()).with(|c| c.entry = None), "Hold"),
         (
             "nothing is made for what is being deleted",
             deleting().with(meta("finalizers", json!(["example.com/f"]))),
             "Nothing",
         ),
         ("what is gone is confirmed", deleting(), "ConfirmGone 1"),
-        ("what left is confirmed", placed().with(|c| c.entry = Some(entry(Phase::Leaving, 3))), "ConfirmGone 3"),
+        ("what left is confirmed", placed().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 3))), "ConfirmGone 3"),
         (
             "a second delete is not sent",
-            placed().below(|o| o["metadata"]["deletionTimestamp"] = json!("t")).with(removed(true)),
+            placed().downstream(|o| o["metadata"]["deletionTimestamp"] = json!("t")).with(removed(true)),
             "AwaitEnd",
         ),
     ]);
@@ -263,14 +309,15 @@ fn copies_are_deleted_on_positive_proof_only() {
 
 #[test]
 fn what_is_not_ours_is_never_touched() {
-    let foreign =
-        || placed().with(|c| c.below = Some(json!({"metadata": {"name": "web", "uid": "x", "resourceVersion": "1"}})));
-    let leaving = |case: &mut Case| case.entry = Some(entry(Phase::Leaving, 1));
+    let foreign = || {
+        placed().with(|c| c.downstream = Some(json!({"metadata": {"name": "web", "uid": "x", "resourceVersion": "1"}})))
+    };
+    let leaving = |case: &mut Case| case.entry = Some(entry(CopyPhase::Leaving, 1));
     let removed = |case: &mut Case| case.upstream = None;
-    let of_west = || placed().below(|o| identity(o, |i| i.physical = "west-uid".parse().unwrap()));
-    let of_other_namespace = || placed().below(|o| identity(o, |i| i.namespace = "other".into()));
+    let of_west = || placed().downstream(|o| identity(o, |i| i.physical = "west-uid".parse().unwrap()));
+    let of_other_namespace = || placed().downstream(|o| identity(o, |i| i.namespace = "other".into()));
     let made_by_controller =
-        || placed().below(|o| o["metadata"]["ownerReferences"] = json!([{"uid": "d", "controller": true}]));
+        || placed().downstream(|o| o["metadata"]["ownerReferences"] = json!([{"uid": "d", "controller": true}]));
     check(vec![
         ("without identity: a conflict", foreign(), "Refuse Conflict"),
         ("without identity, leaving: nothing of ours is there", foreign().with(leaving), "ConfirmGone 1"),
@@ -286,10 +333,10 @@ fn what_is_not_ours_is_never_touched() {
 #[test]
 fn a_late_syncer_does_nothing() {
     check(vec![
-        ("upstream knows a newer syncer", placed().below(|_| ()).with(|c| c.newest_syncer = 6), "Fenced"),
+        ("upstream knows a newer syncer", placed().downstream(|_| ()).with(|c| c.newest_syncer = 6), "Fenced"),
         (
             "also when it would delete",
-            placed().below(|_| ()).with(|c| (c.upstream, c.newest_syncer) = (None, 6)),
+            placed().downstream(|_| ()).with(|c| (c.upstream, c.newest_syncer) = (None, 6)),
             "Fenced",
         ),
     ]);
@@ -297,7 +344,7 @@ fn a_late_syncer_does_nothing() {
 
 #[test]
 fn a_physical_cluster_cannot_end_a_syncer_by_naming_a_newer_one() {
-    let forged = || placed().below(|o| identity(o, |i| i.syncer_epoch = u64::MAX));
+    let forged = || placed().downstream(|o| identity(o, |i| i.syncer_epoch = u64::MAX));
     check(vec![
         ("it is drift", forged(), "Apply"),
         (
@@ -305,13 +352,13 @@ fn a_physical_cluster_cannot_end_a_syncer_by_naming_a_newer_one() {
             forged().with(meta("deletionTimestamp", json!("t"))),
             "Delete Deleting",
         ),
-        ("nor from leaving", forged().with(|c| c.entry = Some(entry(Phase::Leaving, 1))), "Delete Leaving"),
+        ("nor from leaving", forged().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1))), "Delete Leaving"),
     ]);
 }
 
 #[test]
 fn a_physical_cluster_keeps_no_copy_by_naming_a_later_stay() {
-    let forged = || placed().below(|o| identity(o, |i| i.epoch = u64::MAX));
+    let forged = || placed().downstream(|o| identity(o, |i| i.epoch = u64::MAX));
     check(vec![
         ("it is drift", forged(), "Apply"),
         (
@@ -319,7 +366,7 @@ fn a_physical_cluster_keeps_no_copy_by_naming_a_later_stay() {
             forged().with(meta("deletionTimestamp", json!("t"))),
             "Delete Deleting",
         ),
-        ("nor from leaving", forged().with(|c| c.entry = Some(entry(Phase::Leaving, 1))), "Delete Leaving"),
+        ("nor from leaving", forged().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1))), "Delete Leaving"),
     ]);
 }
 
@@ -351,27 +398,27 @@ fn what_cannot_go_down_says_why() {
             "it is confirmed gone at once",
             named("serviceaccounts", "", "ServiceAccount")
                 .with(meta("name", json!("default")))
-                .with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
+                .with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1))),
             "ConfirmGone 1",
         ),
     ]);
 }
 
 #[test]
-fn an_autoscaler_below_keeps_its_replicas() {
+fn an_autoscaler_downstream_keeps_its_replicas() {
     let case = placed().with(|c| {
         (c.resource, c.kind) = ("apps/deployments", GroupVersionKind::new("apps", "v1", "Deployment"));
         c.upstream.as_mut().unwrap()["spec"] = json!({"replicas": 2});
     });
-    let scaled = case.below(|o| o["spec"]["replicas"] = json!(9));
+    let scaled = case.downstream(|o| o["spec"]["replicas"] = json!(9));
     assert_eq!(word(&scaled.decide()), "Apply", "without one, it is drift");
-    let Decision::Apply(applied) = scaled.with(|c| c.autoscaled = true).decide() else { panic!("no apply") };
+    let CopyDecision::Apply(applied) = scaled.with(|c| c.autoscaled = true).decide() else { panic!("no apply") };
     assert_eq!(applied.body["spec"]["replicas"], 9);
 }
 
 #[test]
-fn a_number_of_replicas_set_upstream_goes_below_an_autoscaler_once() {
-    for (followed, wanted, below, expected) in [(4, 6, 4, 6), (4, 4, 9, 9), (6, 6, 6, 6)] {
+fn a_number_of_replicas_set_upstream_goes_downstream_of_an_autoscaler_once() {
+    for (followed, wanted, downstream, expected) in [(4, 6, 4, 6), (4, 4, 9, 9), (6, 6, 6, 6)] {
         let case = placed().with(|c| {
             (c.resource, c.kind) = ("apps/deployments", GroupVersionKind::new("apps", "v1", "Deployment"));
             let upstream = c.upstream.as_mut().unwrap();
@@ -379,7 +426,8 @@ fn a_number_of_replicas_set_upstream_goes_below_an_autoscaler_once() {
             c.followed = Some(followed);
             c.autoscaled = true;
         });
-        let Decision::Apply(applied) = case.below(|o| o["spec"]["replicas"] = json!(below)).decide() else {
+        let CopyDecision::Apply(applied) = case.downstream(|o| o["spec"]["replicas"] = json!(downstream)).decide()
+        else {
             panic!("no apply")
         };
         assert_eq!(applied.body["spec"]["replicas"], expected, "followed {followed}, wanted {wanted}");
@@ -399,19 +447,26 @@ fn departing(kind: &str, how: &str) -> UpstreamObject {
     if has("recreated") {
         object["spec"]["strategy"] = json!({"type": "Recreate"});
     }
-    let west = PlacedCopy { uid: "west-uid".parse().unwrap(), name: "west".into(), ..entry(Phase::Active, 2) };
-    let clusters = std::iter::once(entry(Phase::Leaving, 1)).chain(has("west").then_some(west)).collect();
+    let west = PlacedCopy { uid: "west-uid".parse().unwrap(), name: "west".into(), ..entry(CopyPhase::Active, 2) };
+    let clusters = std::iter::once(entry(CopyPhase::Leaving, 1)).chain(has("west").then_some(west)).collect();
     PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
     let (group, kind) = kind.split_once('/').unwrap_or(("", kind));
     let kind = GroupVersionKind::new(group, "v1", kind);
-    UpstreamObject { key: key("apps/things"), revision: ResourceVersion::FIRST, kind, object, is_held: false }
+    UpstreamObject {
+        key: key("apps/things"),
+        revision: ResourceVersion::FIRST,
+        kind,
+        object,
+        is_held: false,
+        scale: None,
+    }
 }
 
 #[test]
 fn what_must_run_once_is_never_left_as_a_debt_for_a_move() {
-    use Owing::{Allowed, UnlessVolumes, Unproven, WrittenOff};
+    use DebtPermission::{Allowed, UnlessVolumes, Unproven, WrittenOff};
     for (case, kind, how, expected) in [
-        ("what is deleted above", "apps/StatefulSet", "deleted", Allowed),
+        ("what is deleted upstream", "apps/StatefulSet", "deleted", Allowed),
         ("what runs elsewhere already and bears two", "apps/Deployment", "also west", UnlessVolumes),
         ("a move that waits for its end", "apps/Deployment", "", Unproven),
         ("a Deployment that is recreated", "apps/Deployment", "recreated, also west", Unproven),
@@ -422,10 +477,10 @@ fn what_must_run_once_is_never_left_as_a_debt_for_a_move() {
         ("unless somebody writes it off", "apps/StatefulSet", "off", WrittenOff),
         ("what runs nothing", "ConfigMap", "", Allowed),
     ] {
-        assert_eq!(owing(&departing(kind, how), &entry(Phase::Leaving, 1)), expected, "{case}");
+        assert_eq!(debt_permission(&departing(kind, how), &entry(CopyPhase::Leaving, 1)), expected, "{case}");
     }
-    let west = PlacedCopy { name: "west".into(), ..entry(Phase::Leaving, 1) };
-    assert_eq!(owing(&departing("apps/StatefulSet", "off"), &west), Unproven, "another copy was written off");
+    let west = PlacedCopy { name: "west".into(), ..entry(CopyPhase::Leaving, 1) };
+    assert_eq!(debt_permission(&departing("apps/StatefulSet", "off"), &west), Unproven, "another copy was written off");
 }
 
 #[test]
@@ -465,9 +520,10 @@ fn a_pod_gets_its_own_time_to_stop_unless_a_user_gives_it_another() {
         kind: GroupVersionKind::new("", "v1", "Pod"),
         object: json!({"metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": seconds}, "spec": {"nodeName": node}}),
         is_held: false,
+        scale: None,
     };
     for (case, pod, expected) in [
-        ("a Pod made above has no node there", pod(0, ""), None),
+        ("a Pod made upstream has no node there", pod(0, ""), None),
         ("a time is handed down", pod(5, ""), Some(5)),
         ("a projected one can be ended at once", pod(0, "n"), Some(0)),
     ] {

@@ -1,8 +1,9 @@
-//! Claims of one name that several physical clusters have made for a StatefulSet: one is shown, and all are accounted for.
+//! Claims of one name that several physical clusters have made for a StatefulSet: one is shown, and all are accounted
+//! for.
 
 use portolan_types::{
     Uid, annotations, object,
-    placement::{PlacementRecord, Source},
+    placement::{PlacementRecord, ProjectionSource},
 };
 use serde_json::Value;
 
@@ -13,16 +14,16 @@ pub(super) fn is_claim(object: &Value) -> bool {
 
 /// Notes that a pod on `physical` uses the claim.
 pub fn mark_used(claim: &mut Value, physical: &Uid) {
-    let mut sources = Source::all(claim);
+    let mut sources = ProjectionSource::all(claim);
     sources.entry(physical.clone()).and_modify(|source| source.is_used = true);
-    Source::write_all(&sources, claim);
+    ProjectionSource::write_all(&sources, claim);
 }
 
 /// Returns true when the claim of `physical` should be shown, and another one is: no pod uses that, or it is gone.
 pub fn is_next_to_show(shown: &Value, physical: &Uid) -> bool {
     let record = PlacementRecord::of(shown).filter(|_| is_claim(shown)).unwrap_or_default();
-    let by = shown_by(shown, &record);
-    let sources = Source::all(shown);
+    let by = shown_cluster(shown, &record);
+    let sources = ProjectionSource::all(shown);
     let is_used = |uid: &Uid| sources.get(uid).is_some_and(|source| source.is_used);
     let is_first = sources.keys().next() == Some(physical);
     match by {
@@ -32,42 +33,43 @@ pub fn is_next_to_show(shown: &Value, physical: &Uid) -> bool {
     }
 }
 
-/// Returns true when what is stored is to give way to `put`, the claim of `physical`.
-pub(super) fn gives_way(stored: &Value, put: &Value, physical: &Uid) -> bool {
-    let mut known = Source::all(stored);
-    known.extend(Source::all(put));
+/// Returns true if `put`, the claim of `physical`, replaces the stored claim.
+pub(super) fn is_replaced_by(stored: &Value, put: &Value, physical: &Uid) -> bool {
+    let mut known = ProjectionSource::all(stored);
+    known.extend(ProjectionSource::all(put));
     let mut seen = stored.clone();
-    Source::write_all(&known, &mut seen);
+    ProjectionSource::write_all(&known, &mut seen);
     let record = PlacementRecord::of(stored).unwrap_or_default();
-    match shown_by(stored, &record) {
+    match shown_cluster(stored, &record) {
         Some(by) => by == *physical || is_next_to_show(&seen, physical),
         None => true,
     }
 }
 
 /// The physical cluster whose claim is shown, as long as it has one.
-fn shown_by(claim: &Value, record: &PlacementRecord) -> Option<Uid> {
+fn shown_cluster(claim: &Value, record: &PlacementRecord) -> Option<Uid> {
     let name = object::label(claim, annotations::PROJECTED_FROM)?;
     record.clusters.iter().find(|copy| copy.name == name).map(|copy| copy.uid.clone())
 }
 
 #[cfg(test)]
 mod tests {
-    use portolan_types::placement::Phase;
+    use portolan_types::placement::CopyPhase;
     use serde_json::json;
 
     use super::*;
-    use crate::project::{Gone, Origin, made_below, merge_gone, merge_put};
+    use crate::project::{ProjectionOrigin, ProjectionRemoval, merge_gone, merge_put, projected_object};
 
     fn uid(name: &str) -> Uid {
         name.parse().unwrap()
     }
 
     fn claim(cluster: &str, is_used: bool) -> Value {
-        let below = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-db-0", "namespace": "shop-x",
+        let downstream = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-db-0", "namespace": "shop-x",
             "uid": format!("down-{cluster}"), "labels": {(annotations::DOWN_CLUSTER): "7"}}, "spec": {"volumeName": cluster}});
         let uid = uid(cluster);
-        let mut shown = made_below(&below, "shop", None, Origin { name: cluster, uid: &uid }).unwrap();
+        let mut shown =
+            projected_object(&downstream, "shop", None, ProjectionOrigin { name: cluster, uid: &uid }).unwrap();
         if is_used {
             mark_used(&mut shown, &uid);
         }
@@ -90,11 +92,18 @@ mod tests {
         let moved = merge_put(Some(&released), claim("west", true)).unwrap();
         assert_eq!((volume(&moved), object::label(&moved, annotations::PROJECTED_FROM)), ("west", Some("west")));
         let record = PlacementRecord::of(&moved).unwrap();
-        assert!(record.clusters.iter().all(|copy| copy.phase == Phase::Projected) && record.clusters.len() == 2);
-        assert_eq!(Source::on(&moved, &uid("east")).unwrap().uid, "down-east", "the old one is accounted for");
-        let Gone::Changed(left) = merge_gone(&moved, &uid("west")) else { panic!("the other is there") };
+        assert!(record.clusters.iter().all(|copy| copy.phase == CopyPhase::Projected) && record.clusters.len() == 2);
+        assert_eq!(
+            ProjectionSource::on(&moved, &uid("east")).unwrap().uid,
+            "down-east",
+            "the old one is accounted for"
+        );
+        let ProjectionRemoval::Changed(left) = merge_gone(&moved, &uid("west")) else { panic!("the other is there") };
         assert!(is_next_to_show(&left, &uid("east")), "the one that is left is shown");
         assert_eq!(volume(&merge_put(Some(&left), claim("east", false)).unwrap()), "east");
-        assert_eq!(merge_gone(&merge_put(Some(&left), claim("east", false)).unwrap(), &uid("east")), Gone::Removed);
+        assert_eq!(
+            merge_gone(&merge_put(Some(&left), claim("east", false)).unwrap(), &uid("east")),
+            ProjectionRemoval::Removed
+        );
     }
 }

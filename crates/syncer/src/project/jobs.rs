@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 /// Labels of a Job's Pods that carry the uid of the Job.
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
-/// Puts the uid that a projected Job has upstream in place of the downstream one: in its labels, its generated selector and
-/// its template, which validation compares with the uid at every write. Other kinds, and a Job with a selector of its user's
-/// own, stay as they are.
+/// Replaces the downstream uid of a projected Job by its upstream uid: in its labels, its generated selector and its
+/// template, which validation compares with the uid on every write. Other kinds, and a Job with a selector from its
+/// user, stay unchanged.
 pub fn translate_own_uid(shown: &mut Value) {
     if shown["kind"] != "Job" || has_manual_selector(shown) {
         return;

@@ -1,28 +1,28 @@
-//! Bringing a projection together with what is stored above, for the implementation of `Upstream::project`.
+//! Merge of a projection with the stored object, for the implementation of `Upstream::project`.
 
 use portolan_types::{
     Uid, annotations, object,
-    placement::{PlacementRecord, Source},
+    placement::{PlacementRecord, ProjectionSource},
 };
 use serde_json::Value;
 
 use super::{claims, jobs::translate_own_uid, pending, write_sources};
 
-/// What becomes of a projected object when it is gone on one physical cluster.
+/// Result of removing one physical cluster from a projected object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Gone {
-    /// It was not from there.
+pub enum ProjectionRemoval {
+    /// The object is not from there.
     Unchanged,
-    /// It is still on others.
+    /// The object is still on other physical clusters.
     Changed(Value),
-    /// It is nowhere any more.
+    /// The object is on no physical cluster any more.
     Removed,
 }
 
-/// The object to store for `put`, from the stored one of its name. Only ReplicaSets and ControllerRevisions are shared by
-/// several physical clusters, and claims of one name, of which one is shown. The first two keep what they hold of a template and their status, and their records, sources and replicas
-/// are united. `None`: the name is taken by an
-/// object that users made, or that another physical cluster made; nothing is written.
+/// Merges `put` into the stored object of the same name. Several physical clusters share only ReplicaSets and
+/// ControllerRevisions, and claims of one name, of which one is projected. The first two keep their template and
+/// status, and unite their records, sources and replicas. Returns `None` if a user's object or another physical
+/// cluster's object has the name; then nothing is written.
 pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
     let Some(existing) = existing else { return Some(put) };
     let old = PlacementRecord::of(existing).filter(PlacementRecord::is_projected)?;
@@ -54,23 +54,23 @@ pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
     if !is_set && !is_revision {
         new.clusters.iter().for_each(|copy| pending::keep_pending(existing, &mut put, &copy.uid));
     }
-    if is_claim && !new.clusters.iter().any(|copy| claims::gives_way(existing, &put, &copy.uid)) {
+    if is_claim && !new.clusters.iter().any(|copy| claims::is_replaced_by(existing, &put, &copy.uid)) {
         let mut kept = existing.clone();
-        let mut sources = Source::all(existing);
-        sources.extend(Source::all(&put));
+        let mut sources = ProjectionSource::all(existing);
+        sources.extend(ProjectionSource::all(&put));
         write_sources(&mut kept, &sources);
         put = kept;
     }
     if is_shared {
-        unite(existing, old, new, &mut put);
+        merge_records(existing, old, new, &mut put);
     }
     translate_own_uid(&mut put);
     Some(put)
 }
 
-fn unite(existing: &Value, old: PlacementRecord, new: PlacementRecord, put: &mut Value) {
-    let mut sources = Source::all(existing);
-    sources.extend(Source::all(put));
+fn merge_records(existing: &Value, old: PlacementRecord, new: PlacementRecord, put: &mut Value) {
+    let mut sources = ProjectionSource::all(existing);
+    sources.extend(ProjectionSource::all(put));
     let mut record = old;
     for copy in new.clusters {
         record.clusters.retain(|c| c.uid != copy.uid);
@@ -87,7 +87,7 @@ fn unite(existing: &Value, old: PlacementRecord, new: PlacementRecord, put: &mut
     }
 }
 
-/// Shares add up.
+/// Sets the sum of the shares.
 pub(super) fn set_replicas(record: &PlacementRecord, object: &mut Value) {
     let shares: Vec<i64> = record.clusters.iter().filter_map(|copy| copy.replicas).collect();
     if !shares.is_empty() {
@@ -95,20 +95,22 @@ pub(super) fn set_replicas(record: &PlacementRecord, object: &mut Value) {
     }
 }
 
-/// Takes the word of `physical` that its part of `existing` is gone.
-pub fn merge_gone(existing: &Value, physical: &Uid) -> Gone {
+/// Removes `physical` from `existing`, since its part is gone.
+pub fn merge_gone(existing: &Value, physical: &Uid) -> ProjectionRemoval {
     let record = PlacementRecord::of(existing).filter(PlacementRecord::is_projected);
-    let Some(mut record) = record.filter(|record| record.on(physical).is_some()) else { return Gone::Unchanged };
+    let Some(mut record) = record.filter(|record| record.on(physical).is_some()) else {
+        return ProjectionRemoval::Unchanged;
+    };
     record.clusters.retain(|copy| copy.uid != *physical);
     if record.clusters.is_empty() {
-        return Gone::Removed;
+        return ProjectionRemoval::Removed;
     }
     let mut object = existing.clone();
-    let mut sources = Source::all(existing);
+    let mut sources = ProjectionSource::all(existing);
     sources.remove(physical);
     write_sources(&mut object, &sources);
     record.write_to(&mut object);
     set_replicas(&record, &mut object);
     debug_assert!(object::annotation(&object, annotations::PLACEMENT).is_some());
-    Gone::Changed(object)
+    ProjectionRemoval::Changed(object)
 }

@@ -1,7 +1,8 @@
-//! What a physical cluster makes from a copy (Pods, ReplicaSets, ControllerRevisions, Jobs, claims), as it is shown above. Pure.
+//! Projection upstream of objects that a physical cluster creates from a copy (Pods, ReplicaSets, ControllerRevisions,
+//! Jobs, claims). Pure.
 //!
-//! One ReplicaSet per template of an upstream Deployment appears above, named by the hash of the template as it is written
-//! upstream, so that all physical clusters share it; it owns the Pods of all of them.
+//! Each template of an upstream Deployment has one ReplicaSet upstream, named by the hash of the upstream template, so
+//! that all physical clusters share it; it owns the Pods of all of them.
 
 mod claims;
 mod events;
@@ -9,6 +10,7 @@ mod jobs;
 mod merge;
 mod orphans;
 mod pending;
+mod pod_changes;
 mod replica_sets;
 mod revisions;
 mod slices;
@@ -19,19 +21,20 @@ use std::collections::BTreeMap;
 
 use portolan_types::{
     ObjectKey, Uid, annotations, object,
-    placement::{Phase, PlacedCopy, PlacementRecord, Source},
+    placement::{CopyPhase, PlacedCopy, PlacementRecord, ProjectionSource},
 };
 use serde_json::{Map, Value, json};
 
 pub use claims::{is_next_to_show, mark_used};
 pub use events::event;
 pub use jobs::translate_own_uid;
-pub use merge::{Gone, merge_gone, merge_put};
+pub use merge::{ProjectionRemoval, merge_gone, merge_put};
 pub use orphans::orphan;
 pub use pending::{is_forwarded, pending_changes, pending_patch};
+pub use pod_changes::{PodChanges, PodPart};
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
-pub use slices::{Named, rename_targets};
+pub use slices::{PodLookup, rename_targets};
 pub use unreachable::without_ready;
 
 use crate::{plan, transform};
@@ -43,25 +46,25 @@ const MAX_BYTES: usize = 1024 * 1024;
 /// Longest name of an object, in bytes.
 const MAX_NAME: usize = 253;
 
-/// The physical cluster that a projection comes from.
+/// Physical cluster that a projection comes from.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct ProjectionOrigin<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its uid.
     pub uid: &'a Uid,
 }
 
-/// The upstream object that controls a projected one.
+/// Upstream object that controls a projected one.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner<'a> {
+pub struct ProjectionOwner<'a> {
     /// Its address.
     pub key: &'a ObjectKey,
-    /// The object itself, with its uid.
+    /// Object, with its uid.
     pub object: &'a Value,
 }
 
-/// The resource of a kind that controls what it makes.
+/// Returns the resource of a kind that controls other objects.
 pub fn controller_resource(kind: &str) -> Option<(&'static str, &'static str)> {
     match kind {
         "Deployment" => Some(("apps", "deployments")),
@@ -77,16 +80,22 @@ pub fn controller_resource(kind: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Whether a physical cluster made `object` from one of our copies: it has our label, taken from a template, and is no copy.
-pub fn is_made_below(object: &Value, physical: &Uid) -> bool {
+/// Returns true when a controller downstream made `object` from a copy: it has our label, taken from a template, and is
+/// no copy itself.
+pub fn is_made_downstream(object: &Value, physical: &Uid) -> bool {
     object::label(object, annotations::DOWN_CLUSTER).is_some() && plan::copy_identity(object, physical).is_none()
 }
 
-/// A Pod, Job or claim as it is shown above, without uid; `None` when it is too large.
+/// Returns the upstream projection of a downstream object, without uid; `None` if it is too large.
 ///
-/// Its name is that of below. Only where the owner runs on several physical clusters and gives fixed names (a StatefulSet) is
-/// the cluster's name added, and to an EndpointSlice, since there is one per physical cluster.
-pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>, origin: Origin<'_>) -> Option<Value> {
+/// Its name is the downstream one. The cluster's name is appended if the owner runs on several physical clusters and
+/// its objects have fixed names (a StatefulSet), and to EndpointSlices, since there is one per physical cluster.
+pub fn projected_object(
+    downstream: &Value,
+    namespace: &str,
+    owner: Option<ProjectionOwner<'_>>,
+    origin: ProjectionOrigin<'_>,
+) -> Option<Value> {
     let mut shown = downstream.clone();
     let template_hash = owner.and_then(|owner| object::label(owner.object, TEMPLATE_HASH));
     let metadata = shown_metadata(downstream, namespace, owner, template_hash, origin);
@@ -102,8 +111,8 @@ pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>,
     (shown.to_string().len() <= MAX_BYTES).then_some(shown)
 }
 
-/// The name above.
-pub fn shown_name(downstream: &Value, owner: Option<Owner<'_>>, origin: Origin<'_>) -> String {
+/// Returns the upstream name.
+pub fn shown_name(downstream: &Value, owner: Option<ProjectionOwner<'_>>, origin: ProjectionOrigin<'_>) -> String {
     let name = object::name(downstream);
     let is_fixed = owner.is_some_and(|owner| owner.object["kind"] == "StatefulSet");
     let clusters = owner.and_then(|owner| PlacementRecord::of(owner.object)).map_or(0, |record| record.clusters.len());
@@ -121,11 +130,11 @@ pub fn name_with_cluster(name: &str, cluster: &str) -> String {
 fn shown_metadata(
     downstream: &Value,
     namespace: &str,
-    owner: Option<Owner<'_>>,
+    owner: Option<ProjectionOwner<'_>>,
     template_hash: Option<&str>,
-    origin: Origin<'_>,
+    origin: ProjectionOrigin<'_>,
 ) -> Value {
-    let mut labels = kept(downstream, "labels");
+    let mut labels = foreign_entries(downstream, "labels");
     labels.insert(annotations::PROJECTED_FROM.into(), json!(origin.name));
     if let (Some(hash), true) = (template_hash, labels.contains_key(TEMPLATE_HASH)) {
         labels.insert(TEMPLATE_HASH.into(), json!(hash));
@@ -137,7 +146,7 @@ fn shown_metadata(
         "name": shown_name(downstream, owner, origin),
         "namespace": namespace,
         "labels": labels,
-        "annotations": kept(downstream, "annotations"),
+        "annotations": foreign_entries(downstream, "annotations"),
     });
     for key in ["generateName", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if let Some(value) = object::metadata(downstream).get(key) {
@@ -150,7 +159,7 @@ fn shown_metadata(
     metadata
 }
 
-fn reference(owner: Owner<'_>) -> Value {
+fn reference(owner: ProjectionOwner<'_>) -> Value {
     json!({
         "apiVersion": owner.object["apiVersion"],
         "kind": owner.object["kind"],
@@ -161,8 +170,8 @@ fn reference(owner: Owner<'_>) -> Value {
     })
 }
 
-/// Names the physical cluster as the node of a bound Pod, and the node there in an annotation: upstream a Node stands for a physical
-/// cluster. The endpoints of an EndpointSlice are on it, too.
+/// Names the physical cluster as the node of a bound Pod, and the node there in an annotation: upstream a Node stands
+/// for a physical cluster. The endpoints of an EndpointSlice are on it, too.
 pub fn name_node(pod: &mut Value, cluster: &str) {
     for endpoint in pod.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(node) = endpoint.get_mut("nodeName") {
@@ -174,14 +183,14 @@ pub fn name_node(pod: &mut Value, cluster: &str) {
     pod["spec"]["nodeName"] = cluster.into();
 }
 
-/// Labels or annotations that are not Portolan's own.
-fn kept(downstream: &Value, field: &str) -> Map<String, Value> {
+/// Returns the labels or annotations that are not Portolan's own.
+fn foreign_entries(downstream: &Value, field: &str) -> Map<String, Value> {
     let all = object::metadata(downstream).get(field).and_then(Value::as_object);
     let wanted = all.into_iter().flatten().filter(|(key, value)| !transform::is_our_key(key) && value.is_string());
     wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Takes the volumes of API tokens off a Pod.
+/// Removes the volumes of API tokens from a Pod.
 fn clean_pod_spec(shown: &mut Value) {
     let Some(spec) = shown.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(volumes) = spec.get_mut("volumes").and_then(Value::as_array_mut) {
@@ -196,29 +205,29 @@ fn clean_pod_spec(shown: &mut Value) {
     }
 }
 
-/// Writes where it came from, and the record that holds it until it is gone below.
-fn seal(shown: &mut Value, downstream: &Value, origin: Origin<'_>, replicas: Option<i64>) {
-    let sources = BTreeMap::from([(origin.uid.clone(), Source::of(downstream))]);
+/// Adds the source of a projection, and the record that keeps it until its source is gone.
+fn seal(shown: &mut Value, downstream: &Value, origin: ProjectionOrigin<'_>, replicas: Option<i64>) {
+    let sources = BTreeMap::from([(origin.uid.clone(), ProjectionSource::of(downstream))]);
     write_sources(shown, &sources);
     let copy = PlacedCopy {
         name: origin.name.to_owned(),
         uid: origin.uid.clone(),
-        phase: Phase::Projected,
+        phase: CopyPhase::Projected,
         replicas,
         epoch: 0,
     };
     PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(shown);
 }
 
-/// Notes the share that a ReplicaSet has on one physical cluster.
-fn share(shown: &mut Value, mut record: PlacementRecord, origin: Origin<'_>, replicas: i64) {
+/// Sets the share that a ReplicaSet has on one physical cluster.
+fn share(shown: &mut Value, mut record: PlacementRecord, origin: ProjectionOrigin<'_>, replicas: i64) {
     record.clusters.iter_mut().filter(|copy| copy.uid == *origin.uid).for_each(|copy| copy.replicas = Some(replicas));
     record.write_to(shown);
     merge::set_replicas(&record, shown);
 }
 
-fn write_sources(shown: &mut Value, sources: &BTreeMap<Uid, Source>) {
-    Source::write_all(sources, shown);
+fn write_sources(shown: &mut Value, sources: &BTreeMap<Uid, ProjectionSource>) {
+    ProjectionSource::write_all(sources, shown);
 }
 
 #[cfg(test)]

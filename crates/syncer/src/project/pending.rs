@@ -1,20 +1,21 @@
-//! Labels and annotations that were changed upstream on an object that a physical cluster made, and have yet to get there. Pure.
+//! Labels and annotations that were changed upstream on an object that a physical cluster made, and have yet to get
+//! there. Pure.
 
 use std::collections::BTreeMap;
 
 use portolan_types::{
     Uid, fingerprint, object,
-    placement::{PlacementRecord, Source},
+    placement::{PlacementRecord, ProjectionSource},
 };
 use serde_json::{Map, Value, json};
 
-use super::{TEMPLATE_HASH, claims::is_claim};
+use super::{TEMPLATE_HASH, claims::is_claim, pod_changes};
 use crate::transform;
 
 const FIELDS: [&str; 2] = ["labels", "annotations"];
-/// Key of what a claim asks for: a larger volume is asked for upstream, as of any claim.
+/// Key of a claim's requests, which users may raise upstream for a larger volume.
 const REQUESTS: &str = "requests";
-/// Key by which it is known that what was shown was noted.
+/// Key of the entry that marks the shown values as recorded.
 const KNOWN: &str = ".";
 
 /// Returns the requests of a claim.
@@ -22,8 +23,8 @@ fn requests(object: &Value) -> Option<&Value> {
     object.pointer("/spec/resources/requests").filter(|_| is_claim(object))
 }
 
-/// Returns true for a label or annotation that goes downstream when it is changed upstream on an object of there. The others are
-/// Portolan's, or say what a controller has made of the object.
+/// Returns true for a label or annotation that is written downstream when it changes upstream on a projected object.
+/// The others belong to Portolan, or are controllers' results.
 pub fn is_forwarded(key: &str) -> bool {
     !transform::is_our_key(key)
         && !transform::is_left_out(key)
@@ -37,19 +38,20 @@ pub(super) fn note_shown(shown: &mut Value, physical: &Uid) {
         let entries = entries(shown, field).filter(|(key, _)| is_forwarded(key));
         entries.map(move |(key, value)| (format!("{field}/{key}"), fingerprint(value)))
     });
-    // Also of one that has none it is known that it has none.
+    // An object without any is recorded too.
     let known = [(KNOWN.to_owned(), String::new())];
     let resources = requests(shown).map(|requests| (REQUESTS.to_owned(), fingerprint(requests)));
-    let entries: BTreeMap<String, String> = entries.chain(known).chain(resources).collect();
-    let mut sources = Source::all(shown);
+    let parts = pod_changes::shown_entries(shown);
+    let entries: BTreeMap<String, String> = entries.chain(known).chain(resources).chain(parts).collect();
+    let mut sources = ProjectionSource::all(shown);
     sources.entry(physical.clone()).and_modify(|source| source.shown = entries);
-    Source::write_all(&sources, shown);
+    ProjectionSource::write_all(&sources, shown);
 }
 
-/// Returns what was changed upstream and has yet to get to `physical`, as a merge patch of each: `labels`, `annotations`, and the `requests`
-/// of a claim. `None` when nothing has.
+/// Returns the upstream changes that `physical` has yet to receive, as one merge patch each: `labels`, `annotations`,
+/// and the `requests` of a claim. `None` if there are none.
 pub fn pending_changes(upstream: &Value, physical: &Uid) -> Option<Map<String, Value>> {
-    let source = Source::on(upstream, physical)?;
+    let source = ProjectionSource::on(upstream, physical)?;
     let is_alone = PlacementRecord::of(upstream).is_some_and(|record| record.clusters.len() == 1);
     if source.shown.is_empty() || !is_alone {
         return None;
@@ -92,8 +94,11 @@ pub fn pending_patch(mut pending: Map<String, Value>, found: &Value) -> Value {
     patch
 }
 
-/// Keeps in `put`, which is what `physical` shows now, what was changed upstream on `stored` and has yet to get there.
+/// Copies the upstream changes of `stored` that `physical` has yet to receive into `put`, its present projection.
 pub(super) fn keep_pending(stored: &Value, put: &mut Value, physical: &Uid) {
+    if put["kind"] == "Pod" {
+        pod_changes::keep_pending(stored, put, physical);
+    }
     for (field, changes) in pending_changes(stored, physical).into_iter().flatten() {
         if field == REQUESTS {
             if let Some(resources) = put.pointer_mut("/spec/resources") {
@@ -103,9 +108,10 @@ pub(super) fn keep_pending(stored: &Value, put: &mut Value, physical: &Uid) {
         }
         for (key, value) in changes.as_object().into_iter().flatten() {
             let metadata = object::metadata_mut(put);
-            match value.is_null() {
-                true => drop(object::child_mut(metadata, &field).remove(key)),
-                false => drop(object::child_mut(metadata, &field).insert(key.clone(), value.clone())),
+            if value.is_null() {
+                drop(object::child_mut(metadata, &field).remove(key))
+            } else {
+                drop(object::child_mut(metadata, &field).insert(key.clone(), value.clone()))
             }
         }
     }
@@ -118,7 +124,7 @@ fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::project::{Origin, made_below, merge_put};
+    use crate::project::{ProjectionOrigin, merge_put, projected_object};
 
     fn east() -> Uid {
         "east".parse().unwrap()
@@ -127,8 +133,8 @@ mod tests {
     fn shown(labels: Value) -> Value {
         let mut labels = labels;
         labels["sync.portolan.dev/cluster"] = json!("7");
-        let below = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": "shop-x", "uid": "down", "labels": labels}});
-        made_below(&below, "shop", None, Origin { name: "east", uid: &east() }).unwrap()
+        let downstream = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": "shop-x", "uid": "down", "labels": labels}});
+        projected_object(&downstream, "shop", None, ProjectionOrigin { name: "east", uid: &east() }).unwrap()
     }
 
     fn pending(object: &Value) -> Value {
@@ -153,10 +159,10 @@ mod tests {
         assert_eq!(object::label(&kept, "app"), Some("v2"), "what is changed downstream comes up");
         assert_eq!(pending(&kept), expected, "and the rest still has to get there");
 
-        let mut below = shown(json!({"app": "v2", "role": "primary"}));
-        object::set_annotation(&mut below, "note", Some("a".into()));
-        note_shown(&mut below, &east());
-        let arrived = merge_put(Some(&kept), below).unwrap();
+        let mut downstream = shown(json!({"app": "v2", "role": "primary"}));
+        object::set_annotation(&mut downstream, "note", Some("a".into()));
+        note_shown(&mut downstream, &east());
+        let arrived = merge_put(Some(&kept), downstream).unwrap();
         assert_eq!(pending(&arrived), Value::Null);
         let taken_off = merge_put(Some(&arrived), shown(json!({"app": "v2"}))).unwrap();
         assert_eq!(object::label(&taken_off, "role"), None, "from then on downstream says what it is");

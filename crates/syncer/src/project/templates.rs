@@ -1,4 +1,4 @@
-//! Pod templates as they are written upstream, from what physical clusters keep of them.
+//! Upstream pod templates, restored from those of physical clusters.
 
 use portolan_types::{annotations, fingerprint, object};
 use serde_json::{Value, json};
@@ -9,32 +9,34 @@ use crate::transform::restore_selectors;
 /// Characters of the hash in names and labels.
 const SHORT: usize = 10;
 
-/// A template that a controller keeps below, in a ReplicaSet or a ControllerRevision.
-pub(super) struct Kept<'a> {
-    /// What keeps it. It has the annotations that its owner had when it was made.
+/// Pod template that a controller stores downstream, in a ReplicaSet or a ControllerRevision.
+pub(super) struct StoredTemplate<'a> {
+    /// Object that contains the template. It has the annotations that its owner had when it was created.
     keeper: &'a Value,
     template: &'a Value,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> StoredTemplate<'a> {
     pub(super) fn new(keeper: &'a Value, template: &'a Value) -> Self {
         Self { keeper, template }
     }
 
-    /// The hash that the owner's copy carried when this was made from it; of the template below where there is none.
+    /// The hash that the owner's copy carried when this was made from it; of the template downstream where there is
+    /// none.
     pub(super) fn short_hash(&self) -> String {
         let is_hash =
             |text: &&str| text.len() >= SHORT && text.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());
-        let hash = self.handed_on().filter(is_hash).map_or_else(|| fingerprint(&self.below()), str::to_owned);
+        let hash = self.handed_on().filter(is_hash).map_or_else(|| fingerprint(&self.downstream()), str::to_owned);
         hash[..SHORT].to_owned()
     }
 
-    /// The template as it is written upstream, while it is the owner's; of an older one what is below, without what was added.
-    pub(super) fn above(&self, owner: &Value) -> Value {
+    /// Returns the upstream template: the owner's, if it is the same one; otherwise the downstream template without the
+    /// additions.
+    pub(super) fn upstream(&self, owner: &Value) -> Value {
         let current = &owner["spec"]["template"];
         match self.handed_on() {
             Some(hash) if hash == fingerprint(current) => current.clone(),
-            _ => self.below(),
+            _ => self.downstream(),
         }
     }
 
@@ -42,10 +44,10 @@ impl<'a> Kept<'a> {
         object::annotation(self.keeper, annotations::DOWN_TEMPLATE)
     }
 
-    fn below(&self) -> Value {
+    fn downstream(&self) -> Value {
         let mut template = self.template.clone();
         let Some(fields) = template.as_object_mut() else { return json!({}) };
-        // The directive with which a revision takes the place of what is there.
+        // The directive by which a revision replaces the present template.
         fields.remove("$patch");
         let labels = object::child_mut(object::metadata_mut(&mut template), "labels");
         [TEMPLATE_HASH, annotations::DOWN_CLUSTER].iter().for_each(|key| drop(labels.remove(*key)));

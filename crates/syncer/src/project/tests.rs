@@ -17,15 +17,15 @@ fn deployment() -> (ObjectKey, Value) {
     (key, object)
 }
 
-/// The ReplicaSet below, as a Deployment controller makes it from our copy.
-fn below(template: &Value, handed_on: bool, replicas: i64) -> Value {
-    let mut template_below = template.clone();
-    template_below["metadata"]["labels"]["pod-template-hash"] = json!("7c9f");
-    template_below["metadata"]["labels"][annotations::DOWN_CLUSTER] = json!("root");
-    template_below["spec"]["automountServiceAccountToken"] = json!(false);
-    template_below["spec"]["dnsPolicy"] = json!("ClusterFirst");
+/// The ReplicaSet downstream, as a Deployment controller makes it from our copy.
+fn downstream(template: &Value, handed_on: bool, replicas: i64) -> Value {
+    let mut template_downstream = template.clone();
+    template_downstream["metadata"]["labels"]["pod-template-hash"] = json!("7c9f");
+    template_downstream["metadata"]["labels"][annotations::DOWN_CLUSTER] = json!("root");
+    template_downstream["spec"]["automountServiceAccountToken"] = json!(false);
+    template_downstream["spec"]["dnsPolicy"] = json!("ClusterFirst");
     let mut set = json!({"metadata": {"name": "web-7c9f", "namespace": "default-x", "uid": "down-rs",
-        "annotations": {"deployment.kubernetes.io/revision": "2"}}, "spec": {"replicas": replicas, "template": template_below}});
+        "annotations": {"deployment.kubernetes.io/revision": "2"}}, "spec": {"replicas": replicas, "template": template_downstream}});
     if handed_on {
         object::set_annotation(&mut set, annotations::DOWN_TEMPLATE, Some(portolan_types::fingerprint(template)));
     }
@@ -34,15 +34,15 @@ fn below(template: &Value, handed_on: bool, replicas: i64) -> Value {
 
 fn shown(set: &Value, deployment: &Value, cluster: &str) -> Value {
     let (key, _) = self::deployment();
-    let origin = Origin { name: cluster, uid: &uid(cluster) };
-    replica_set(set, "default", Owner { key: &key, object: deployment }, true, origin).unwrap()
+    let origin = ProjectionOrigin { name: cluster, uid: &uid(cluster) };
+    replica_set(set, "default", ProjectionOwner { key: &key, object: deployment }, true, origin).unwrap()
 }
 
 #[test]
-fn a_template_has_one_replica_set_above_whatever_the_physical_clusters_call_it() {
+fn a_template_has_one_replica_set_upstream_whatever_the_physical_clusters_call_it() {
     let (_, deployment) = deployment();
     let template = deployment["spec"]["template"].clone();
-    let (east, mut west) = (below(&template, true, 2), below(&template, true, 3));
+    let (east, mut west) = (downstream(&template, true, 2), downstream(&template, true, 3));
     west["metadata"]["name"] = json!("web-other");
     let (east, west) = (shown(&east, &deployment, "east"), shown(&west, &deployment, "west"));
     assert_eq!(object::name(&east), object::name(&west));
@@ -55,11 +55,11 @@ fn a_template_has_one_replica_set_above_whatever_the_physical_clusters_call_it()
 
     let both = merge_put(Some(&east), west).unwrap();
     assert_eq!(both["spec"]["replicas"], 5, "shares add up");
-    assert_eq!(Source::on(&both, &uid("west")).unwrap().name, "web-other");
-    let Gone::Changed(left) = merge_gone(&both, &uid("west")) else { panic!("it is still on east") };
-    assert_eq!((&left["spec"]["replicas"], Source::on(&left, &uid("west"))), (&json!(2), None));
-    assert_eq!(merge_gone(&left, &uid("west")), Gone::Unchanged);
-    assert_eq!(merge_gone(&left, &uid("east")), Gone::Removed);
+    assert_eq!(ProjectionSource::on(&both, &uid("west")).unwrap().name, "web-other");
+    let ProjectionRemoval::Changed(left) = merge_gone(&both, &uid("west")) else { panic!("it is still on east") };
+    assert_eq!((&left["spec"]["replicas"], ProjectionSource::on(&left, &uid("west"))), (&json!(2), None));
+    assert_eq!(merge_gone(&left, &uid("west")), ProjectionRemoval::Unchanged);
+    assert_eq!(merge_gone(&left, &uid("east")), ProjectionRemoval::Removed);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_revision_brings_the_template_back_as_it_was_written_upstream() {
     set["kind"] = json!("StatefulSet");
     let template = set["spec"]["template"].clone();
     let made = |template: &Value, number: i64| {
-        let mut kept = below(template, true, 0);
+        let mut kept = downstream(template, true, 0);
         kept["data"] = json!({"spec": {"template": kept["spec"]["template"]}});
         kept["data"]["spec"]["template"]["$patch"] = json!("replace");
         kept["revision"] = number.into();
@@ -76,8 +76,13 @@ fn a_revision_brings_the_template_back_as_it_was_written_upstream() {
         kept
     };
     let shown = |made: &Value, cluster: &str, set: &Value| {
-        revision(made, "default", Owner { key: &key, object: set }, Origin { name: cluster, uid: &uid(cluster) })
-            .unwrap()
+        revision(
+            made,
+            "default",
+            ProjectionOwner { key: &key, object: set },
+            ProjectionOrigin { name: cluster, uid: &uid(cluster) },
+        )
+        .unwrap()
     };
     let mut wanted = template.clone();
     wanted["$patch"] = json!("replace");
@@ -100,7 +105,7 @@ fn an_older_template_is_shown_without_what_was_added() {
     let (_, deployment) = deployment();
     let old = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
     for handed_on in [true, false] {
-        let set = shown(&below(&old, handed_on, 0), &deployment, "east");
+        let set = shown(&downstream(&old, handed_on, 0), &deployment, "east");
         let template = &set["spec"]["template"];
         assert_eq!(template["spec"]["containers"][0]["image"], "i:1");
         assert_eq!(template["metadata"]["labels"].as_object().unwrap().len(), 2, "app and the hash");
@@ -109,20 +114,21 @@ fn an_older_template_is_shown_without_what_was_added() {
 }
 
 #[test]
-fn pods_are_owned_by_what_is_above() {
+fn pods_are_owned_by_what_is_upstream() {
     let (_, deployment) = deployment();
-    let set = shown(&below(&deployment["spec"]["template"], true, 1), &deployment, "east");
-    let (key, mut set_above) = (self::deployment().0, set.clone());
-    object::metadata_mut(&mut set_above).insert("uid".into(), json!("up-rs"));
+    let set = shown(&downstream(&deployment["spec"]["template"], true, 1), &deployment, "east");
+    let (key, mut set_upstream) = (self::deployment().0, set.clone());
+    object::metadata_mut(&mut set_upstream).insert("uid".into(), json!("up-rs"));
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-7c9f-abcde", "namespace": "default-x", "uid": "down-p",
             "labels": {"app": "web", "pod-template-hash": "7c9f", "sync.portolan.dev/cluster": "root"},
             "ownerReferences": [{"uid": "down-rs", "controller": true}], "finalizers": ["x"], "managedFields": [{}]},
         "spec": {"nodeName": "n1", "volumes": [{"name": "kube-api-access-1", "projected": {}}, {"name": "v"}],
             "containers": [{"name": "c", "volumeMounts": [{"name": "kube-api-access-1"}, {"name": "v"}]}]},
         "status": {"phase": "Running"}});
-    assert!(is_made_below(&pod, &uid("east")));
-    let origin = Origin { name: "east", uid: &uid("east") };
-    let shown = made_below(&pod, "default", Some(Owner { key: &key, object: &set_above }), origin).unwrap();
+    assert!(is_made_downstream(&pod, &uid("east")));
+    let origin = ProjectionOrigin { name: "east", uid: &uid("east") };
+    let shown =
+        projected_object(&pod, "default", Some(ProjectionOwner { key: &key, object: &set_upstream }), origin).unwrap();
     let labels = json!({"app": "web", "pod-template-hash": object::label(&set, "pod-template-hash"), "portolan.dev/cluster": "east"});
     assert_eq!(shown["metadata"]["labels"], labels);
     assert_eq!(shown["metadata"]["ownerReferences"][0]["uid"], "up-rs");
@@ -131,35 +137,43 @@ fn pods_are_owned_by_what_is_above() {
     assert_eq!(object::annotation(&shown, "portolan.dev/node"), Some("n1"), "the node there");
     assert_eq!(shown["spec"]["containers"][0]["volumeMounts"], json!([{"name": "v"}]));
     assert_eq!((&shown["status"]["phase"], object::namespace(&shown)), (&json!("Running"), "default"));
-    assert!(PlacementRecord::of(&shown).unwrap().is_projected(), "a delete above is held until it is done below");
-    assert_eq!(Source::on(&shown, &uid("east")).unwrap().uid, "down-p");
+    assert!(
+        PlacementRecord::of(&shown).unwrap().is_projected(),
+        "a delete upstream is held until it is done downstream"
+    );
+    assert_eq!(ProjectionSource::on(&shown, &uid("east")).unwrap().uid, "down-p");
 }
 
 #[test]
 fn a_projection_never_takes_over_what_is_there() {
-    let origin = |name: &'static str, uid: &'static Uid| Origin { name, uid };
+    let origin = |name: &'static str, uid: &'static Uid| ProjectionOrigin { name, uid };
     let (east, west) = (Box::leak(Box::new(uid("east"))), Box::leak(Box::new(uid("west"))));
     let pod = json!({"kind": "Pod", "metadata": {"name": "web-0"}});
-    let from_east = made_below(&pod, "default", None, origin("east", east)).unwrap();
-    let from_west = made_below(&pod, "default", None, origin("west", west)).unwrap();
+    let from_east = projected_object(&pod, "default", None, origin("east", east)).unwrap();
+    let from_west = projected_object(&pod, "default", None, origin("west", west)).unwrap();
     assert_eq!(merge_put(Some(&pod), from_east.clone()), None, "a user's own object");
     assert_eq!(merge_put(Some(&from_east), from_west), None, "another physical cluster's");
     let mut stored = from_east.clone();
-    stored["metadata"]["uid"] = json!("above");
-    assert_eq!(merge_put(Some(&stored), from_east).unwrap()["metadata"]["uid"], "above", "its own is updated");
+    stored["metadata"]["uid"] = json!("upstream");
+    assert_eq!(merge_put(Some(&stored), from_east).unwrap()["metadata"]["uid"], "upstream", "its own is updated");
 }
 
 #[test]
 fn fixed_names_are_told_apart_only_on_several_clusters() {
     let pod = json!({"metadata": {"name": "db-0"}});
-    let copy =
-        |name: &str| PlacedCopy { name: name.into(), uid: uid(name), phase: Phase::Active, replicas: None, epoch: 1 };
+    let copy = |name: &str| PlacedCopy {
+        name: name.into(),
+        uid: uid(name),
+        phase: CopyPhase::Active,
+        replicas: None,
+        epoch: 1,
+    };
     for (clusters, expected) in [(vec![copy("east")], "db-0"), (vec![copy("east"), copy("west")], "db-0-east")] {
         let mut set = json!({"kind": "StatefulSet", "metadata": {"name": "db"}});
         PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut set);
         let (key, _) = deployment();
-        let origin = Origin { name: "east", uid: &uid("east") };
-        assert_eq!(shown_name(&pod, Some(Owner { key: &key, object: &set }), origin), expected);
+        let origin = ProjectionOrigin { name: "east", uid: &uid("east") };
+        assert_eq!(shown_name(&pod, Some(ProjectionOwner { key: &key, object: &set }), origin), expected);
     }
 }
 

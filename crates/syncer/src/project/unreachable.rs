@@ -5,8 +5,8 @@ use serde_json::Value;
 /// Reason of the condition `Ready` of a Pod whose physical cluster cannot be reached.
 const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
 
-/// The object without anything ready: the condition `Ready` of a Pod, the endpoints of an EndpointSlice, the ready Pods of a
-/// Job. `None` when nothing of it was, or its kind has no such thing. `now` is in RFC 3339.
+/// The object without anything ready: the condition `Ready` of a Pod, the endpoints of an EndpointSlice, the ready Pods
+/// of a Job. `None` when nothing of it was, or its kind has no such thing. `now` is in RFC 3339.
 pub fn without_ready(shown: &Value, message: &str, now: &str) -> Option<Value> {
     let mut changed = shown.clone();
     match shown["kind"].as_str()? {

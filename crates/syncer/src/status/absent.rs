@@ -1,4 +1,4 @@
-//! Status of what does not run: an object that has no copy, a copy that cannot be seen, and one whose update was refused.
+//! Status of objects that run nothing: without a copy, with an unreachable copy, or with a refused update.
 
 use portolan_types::{GroupKind, object};
 use serde_json::{Map, Value, json};
@@ -9,8 +9,8 @@ use super::{CopyStatus, conditions, kinds, wanted};
 const NO_COPY: &str = "NoCopy";
 const NO_COPY_MESSAGE: &str = "no physical cluster has a copy of it";
 
-/// `.status` of an object that has no copy any more: nothing of it is ready or available. What has ended keeps its status.
-/// Conditions of the `former` copies go with them. `now` is in RFC 3339.
+/// Returns `.status` of an object without copies: no replica is ready or available. Ended objects keep their status.
+/// Conditions of the `former` copies are removed. `now` is in RFC 3339.
 pub fn without_copies(kind: &GroupKind, upstream: &Value, former: &[CopyStatus], now: &str) -> Value {
     let before = upstream.get("status").cloned().unwrap_or(Value::Null);
     if !before.is_object() || object::has_ended(&kind.group, &kind.kind, upstream) {
@@ -18,7 +18,7 @@ pub fn without_copies(kind: &GroupKind, upstream: &Value, former: &[CopyStatus],
     }
     let (mut status, own) = match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => {
-            let mut status = kinds::nowhere(kind, &before);
+            let mut status = kinds::zero_counts(kind, &before);
             if wanted(upstream) > 0 {
                 status["unavailableReplicas"] = wanted(upstream).into();
             }
@@ -32,10 +32,10 @@ pub fn without_copies(kind: &GroupKind, upstream: &Value, former: &[CopyStatus],
         }
         ("", "PersistentVolumeClaim") => (json!({"phase": "Pending"}), vec![]),
         ("policy", "PodDisruptionBudget") => {
-            (kinds::nowhere(kind, &before), vec![("DisruptionAllowed", "InsufficientPods")])
+            (kinds::zero_counts(kind, &before), vec![("DisruptionAllowed", "InsufficientPods")])
         }
         _ if kinds::is_counted(kind) || matches!(&*kind.group, "" | "networking.k8s.io") => {
-            (kinds::nowhere(kind, &before), vec![])
+            (kinds::zero_counts(kind, &before), vec![])
         }
         _ => (without(&json!({"observedGeneration": before.get("observedGeneration")}), &[]), vec![]),
     };
@@ -50,9 +50,10 @@ pub fn without_copies(kind: &GroupKind, upstream: &Value, former: &[CopyStatus],
     let listed: Vec<Value> = own.chain(kept.into_iter().filter(|condition| !is_former(condition))).collect();
     if let Some(fields) = status.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
-        match listed.is_empty() {
-            true => drop(fields.remove("conditions")),
-            false => drop(fields.insert("conditions".into(), listed.into())),
+        if listed.is_empty() {
+            drop(fields.remove("conditions"))
+        } else {
+            drop(fields.insert("conditions".into(), listed.into()))
         }
     }
     status
@@ -66,7 +67,7 @@ fn without(before: &Value, fields: &[&str]) -> Value {
     status
 }
 
-/// A condition that is `False`, from when it became so.
+/// Returns a condition that is `False`, with the time since when it is so.
 fn false_since(name: &str, reason: &str, before: &Value, now: &str) -> Value {
     let known = conditions::all(before).find(|known| known["type"] == name && known["status"] == "False");
     let since = known.and_then(|known| known["lastTransitionTime"].as_str().map(str::to_owned));
@@ -75,7 +76,7 @@ fn false_since(name: &str, reason: &str, before: &Value, now: &str) -> Value {
 }
 
 /// Counts of one kind that change when its copy cannot be seen or updated.
-struct Doubtful {
+struct UncertainCounts {
     /// Pods that are ready or available.
     ready: &'static [&'static str],
     /// Pods that are not, and the count that they all are in.
@@ -84,8 +85,8 @@ struct Doubtful {
     updated: &'static str,
 }
 
-fn doubtful(kind: &GroupKind) -> Option<Doubtful> {
-    let of = |ready, missing, updated| Some(Doubtful { ready, missing, updated });
+fn uncertain_counts(kind: &GroupKind) -> Option<UncertainCounts> {
+    let of = |ready, missing, updated| Some(UncertainCounts { ready, missing, updated });
     match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => {
             of(&["readyReplicas", "availableReplicas"], Some(("unavailableReplicas", "replicas")), "updatedReplicas")
@@ -103,10 +104,10 @@ fn doubtful(kind: &GroupKind) -> Option<Doubtful> {
     }
 }
 
-/// The copy as it counts: as on a node that does not answer, nothing is ready where a physical cluster cannot be reached; and
-/// no pod is of a template that was refused.
-pub(super) fn as_it_counts(kind: &GroupKind, copy: CopyStatus) -> CopyStatus {
-    let Some(doubtful) = doubtful(kind) else { return copy };
+/// Returns the copy as it counts: on an unreachable physical cluster nothing is ready, and no pod has a template that
+/// was refused.
+pub(super) fn effective_copy(kind: &GroupKind, copy: CopyStatus) -> CopyStatus {
+    let Some(doubtful) = uncertain_counts(kind) else { return copy };
     let mut copy = copy;
     if copy.is_unreachable() {
         let all = doubtful.missing.map(|(missing, all)| (missing, copy.count(all)));

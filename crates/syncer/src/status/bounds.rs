@@ -1,10 +1,10 @@
-//! What comes from a physical cluster is bounded before it is stored.
+//! Bounds of the status that a physical cluster reports.
 
 use serde_json::{Map, Value};
 
 use crate::transform::is_our_key;
 
-/// Largest `.status` that is taken as it is, in bytes of JSON.
+/// Maximum size of a `.status` that stays unchanged, in bytes of JSON.
 const MAX_BYTES: usize = 256 * 1024;
 /// Deepest nesting that is taken.
 const MAX_DEPTH: usize = 32;
@@ -13,8 +13,8 @@ const MAX_CONDITIONS: usize = 32;
 /// Longest text that is kept of a status that is too large, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// `status` as it is where it is an object within bounds (256 KiB, 32 levels), but for conditions of Portolan's own; of a larger
-/// one its numbers, short texts and conditions. Anything but an object becomes null.
+/// Returns `status` without Portolan's own conditions, if it is an object within the limits (256 KiB, 32 levels). A
+/// larger one keeps only its numbers, short texts and conditions. Anything but an object becomes null.
 pub fn bounded(status: &Value) -> Value {
     let Some(map) = status.as_object() else { return Value::Null };
     let mut room = MAX_BYTES;

@@ -18,8 +18,8 @@ const NEGATIVE: [&str; 9] = [
     "DisruptionTarget",
 ];
 
-/// Merges by type, in the order in which the types first come. What somebody else than the kind's controllers wrote above
-/// stays, as those controllers would leave it.
+/// Merges by type, in the order in which the types first appear. Conditions of other upstream writers than the kind's
+/// controllers stay.
 pub(super) fn merge(kind: &GroupKind, before: &Value, copies: &[CopyStatus]) -> Vec<Value> {
     let mut types: Vec<&str> = Vec::new();
     for condition in copies.iter().flat_map(of) {
@@ -37,7 +37,7 @@ pub(super) fn merge(kind: &GroupKind, before: &Value, copies: &[CopyStatus]) -> 
     merged
 }
 
-/// The conditions that somebody else than the kind's controllers wrote upstream.
+/// Returns the conditions of other upstream writers than the kind's controllers.
 pub(super) fn foreign<'a>(kind: &GroupKind, before: &'a Value) -> impl Iterator<Item = Value> + use<'a> {
     let own = kinds::own_conditions(kind);
     let is_foreign =

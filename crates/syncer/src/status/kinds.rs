@@ -1,12 +1,12 @@
-//! What the fields of a status mean, by kind.
+//! Merge rules for the fields of a status, by kind.
 
 use portolan_types::GroupKind;
 use serde_json::{Map, Value, json};
 
 use super::CopyStatus;
 
-/// How the number in a field comes from those of the copies.
-struct Counts {
+/// Rules by which the counts of several copies become one.
+struct CountRules {
     /// Fields that count replicas; absent at 0 unless listed in `always`.
     fields: &'static [&'static str],
     /// Fields that are there also at 0.
@@ -17,7 +17,7 @@ struct Counts {
     health: &'static [&'static str],
 }
 
-const DEPLOYMENT: Counts = Counts {
+const DEPLOYMENT: CountRules = CountRules {
     fields: &[
         "replicas",
         "updatedReplicas",
@@ -30,19 +30,19 @@ const DEPLOYMENT: Counts = Counts {
     summed: false,
     health: &["availableReplicas", "readyReplicas", "updatedReplicas", "replicas"],
 };
-const REPLICA_SET: Counts = Counts {
+const REPLICA_SET: CountRules = CountRules {
     fields: &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas"],
     always: &["replicas"],
     summed: false,
     health: &["availableReplicas", "readyReplicas", "replicas"],
 };
-const STATEFUL_SET: Counts = Counts {
+const STATEFUL_SET: CountRules = CountRules {
     fields: &["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
     always: &["replicas", "availableReplicas"],
     summed: false,
     health: &["availableReplicas", "readyReplicas", "updatedReplicas", "replicas"],
 };
-const DAEMON_SET: Counts = Counts {
+const DAEMON_SET: CountRules = CountRules {
     fields: &[
         "currentNumberScheduled",
         "numberMisscheduled",
@@ -56,26 +56,26 @@ const DAEMON_SET: Counts = Counts {
     summed: true,
     health: &["numberAvailable"],
 };
-const JOB: Counts = Counts {
+const JOB: CountRules = CountRules {
     fields: &["active", "succeeded", "failed", "ready", "terminating"],
     always: &[],
     summed: false,
     health: &["succeeded", "ready", "active"],
 };
-const AUTOSCALER: Counts = Counts {
+const AUTOSCALER: CountRules = CountRules {
     fields: &["currentReplicas", "desiredReplicas"],
     always: &["desiredReplicas"],
     summed: true,
     health: &["currentReplicas"],
 };
-const DISRUPTION_BUDGET: Counts = Counts {
+const DISRUPTION_BUDGET: CountRules = CountRules {
     fields: &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"],
     always: &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"],
     summed: true,
     health: &["disruptionsAllowed"],
 };
 
-fn counts_of(kind: &GroupKind) -> Option<&'static Counts> {
+fn counts_of(kind: &GroupKind) -> Option<&'static CountRules> {
     match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => Some(&DEPLOYMENT),
         ("apps", "ReplicaSet") | ("", "ReplicationController") => Some(&REPLICA_SET),
@@ -105,8 +105,8 @@ pub(super) fn has_conditions(kind: &GroupKind) -> bool {
     !(built_in && WITHOUT.contains(&&*kind.kind))
 }
 
-/// The types of condition that the controllers of a kind write; all others are somebody else's. `None` where that is not
-/// known beforehand.
+/// Returns the condition types that the controllers of a kind write; all others belong to other writers. `None` if the
+/// types are not known beforehand.
 pub(super) fn own_conditions(kind: &GroupKind) -> Option<&'static [&'static str]> {
     match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => Some(&["Available", "Progressing", "ReplicaFailure"]),
@@ -128,7 +128,7 @@ pub(super) fn is_whole(kind: &GroupKind, wanted: i64, copy: &CopyStatus) -> bool
 }
 
 /// The status of an object that is nowhere: nothing counts.
-pub(super) fn nowhere(kind: &GroupKind, before: &Value) -> Value {
+pub(super) fn zero_counts(kind: &GroupKind, before: &Value) -> Value {
     let mut status = Map::new();
     if let Some(observed) = before.get("observedGeneration") {
         status.insert("observedGeneration".into(), observed.clone());
@@ -144,13 +144,13 @@ pub(super) fn nowhere(kind: &GroupKind, before: &Value) -> Value {
     Value::Object(status)
 }
 
-/// Everything but `observedGeneration` and `conditions`. `copies` is not empty.
-/// `wanted` is the number of replicas that the object asks for. Copies that never had a status leave it as it was `before`.
+/// Merges everything but `observedGeneration` and `conditions`. `copies` is not empty. `wanted` is the requested number
+/// of replicas. If no copy ever had a status, it stays as `before`.
 pub(super) fn merge(kind: &GroupKind, (before, wanted): (&Value, i64), copies: &[CopyStatus]) -> Map<String, Value> {
     let counts = counts_of(kind);
     let worst = worst(counts, copies);
     let shown = match worst {
-        _ if copies.iter().all(|copy| copy.status.is_null()) => nowhere(kind, before),
+        _ if copies.iter().all(|copy| copy.status.is_null()) => zero_counts(kind, before),
         Some(copy) => copy.status.clone(),
         None => Value::Null,
     };
@@ -166,6 +166,7 @@ pub(super) fn merge(kind: &GroupKind, (before, wanted): (&Value, i64), copies: &
     match (&*kind.group, &*kind.kind) {
         ("", "Service") | ("networking.k8s.io", "Ingress") => set_addresses(copies, &mut status),
         ("batch", "Job") => set_times(copies, &mut status),
+        ("batch", "CronJob") => keep_schedule_times(before, &mut status),
         ("", "PersistentVolumeClaim") => set_phase(copies, &mut status),
         _ => {}
     }
@@ -173,7 +174,7 @@ pub(super) fn merge(kind: &GroupKind, (before, wanted): (&Value, i64), copies: &
 }
 
 /// The copy that is furthest from well: failed, then behind, then least healthy; the first of equals.
-fn worst<'a>(counts: Option<&Counts>, copies: &'a [CopyStatus]) -> Option<&'a CopyStatus> {
+fn worst<'a>(counts: Option<&CountRules>, copies: &'a [CopyStatus]) -> Option<&'a CopyStatus> {
     let newest = copies.iter().map(|copy| copy.stamp).max().unwrap_or(0);
     copies.iter().min_by_key(|copy| {
         let is_behind = copy.stamp < newest || !copy.is_current;
@@ -190,15 +191,23 @@ fn is_ready(copy: &CopyStatus) -> bool {
     conditions.into_iter().all(|c| c["type"] != "Ready" || c["status"] == "True")
 }
 
-fn set_counts(counts: &Counts, sum: bool, worst: &CopyStatus, copies: &[CopyStatus], status: &mut Map<String, Value>) {
+fn set_counts(
+    counts: &CountRules,
+    sum: bool,
+    worst: &CopyStatus,
+    copies: &[CopyStatus],
+    status: &mut Map<String, Value>,
+) {
     for field in counts.fields {
-        let total = match sum {
-            true => copies.iter().fold(0_i64, |total, copy| total.saturating_add(copy.count(field))),
-            false => worst.count(field),
+        let total = if sum {
+            copies.iter().fold(0_i64, |total, copy| total.saturating_add(copy.count(field)))
+        } else {
+            worst.count(field)
         };
-        match total == 0 && !counts.always.contains(field) {
-            true => drop(status.remove(*field)),
-            false => drop(status.insert((*field).into(), total.into())),
+        if total == 0 && !counts.always.contains(field) {
+            drop(status.remove(*field))
+        } else {
+            drop(status.insert((*field).into(), total.into()))
         }
     }
     if copies.len() > 1 {
@@ -209,16 +218,17 @@ fn set_counts(counts: &Counts, sum: bool, worst: &CopyStatus, copies: &[CopyStat
     }
 }
 
-/// While shares overlap, in a move, more pods run than the object asks for. What is shown stays within `wanted`: ready never
-/// exceeds it, `rollout status` does not wait for the spare ones, and an autoscaler does not take them for replicas. Pods of
-/// an older template come first, so that a rollout is over only when the last of them is gone.
-fn leave_out_spare(counts: &Counts, wanted: i64, status: &mut Map<String, Value>) {
+/// Limits the counts to `wanted` while shares overlap in a move and more pods run than requested: then ready never
+/// exceeds it, `rollout status` does not wait for the spare pods, and an autoscaler does not count them. Pods of an
+/// older template count first, so that a rollout ends only when the last of them is gone.
+fn leave_out_spare(counts: &CountRules, wanted: i64, status: &mut Map<String, Value>) {
     let count = |status: &Map<String, Value>, field: &str| status.get(field).and_then(Value::as_i64).unwrap_or(0);
-    let set = |status: &mut Map<String, Value>, field: &str, number: i64| match number == 0
-        && !counts.always.contains(&field)
-    {
-        true => drop(status.remove(field)),
-        false => drop(status.insert(field.to_owned(), number.into())),
+    let set = |status: &mut Map<String, Value>, field: &str, number: i64| {
+        if number == 0 && !counts.always.contains(&field) {
+            drop(status.remove(field))
+        } else {
+            drop(status.insert(field.to_owned(), number.into()))
+        }
     };
     let (all, updated) = (count(status, "replicas"), count(status, "updatedReplicas"));
     for field in ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "fullyLabeledReplicas"] {
@@ -235,7 +245,7 @@ fn leave_out_spare(counts: &Counts, wanted: i64, status: &mut Map<String, Value>
     }
 }
 
-/// Where the object can be reached: on every physical cluster that can be seen.
+/// Sets the addresses of the object on all physical clusters that can be reached.
 fn set_addresses(copies: &[CopyStatus], status: &mut Map<String, Value>) {
     let mut all: Vec<Value> = Vec::new();
     for copy in copies.iter().filter(|copy| !copy.is_unreachable()) {
@@ -249,6 +259,18 @@ fn set_addresses(copies: &[CopyStatus], status: &mut Map<String, Value>) {
     }
     let balancer = if all.is_empty() { json!({}) } else { json!({"ingress": all}) };
     status.insert("loadBalancer".into(), balancer);
+}
+
+/// Keeps the times of a CronJob that has moved: the copy on its new physical cluster has not been scheduled yet.
+/// RFC 3339 in UTC sorts as text.
+fn keep_schedule_times(before: &Value, status: &mut Map<String, Value>) {
+    for field in ["lastScheduleTime", "lastSuccessfulTime"] {
+        let earlier = before.get(field).and_then(Value::as_str);
+        let now = status.get(field).and_then(Value::as_str);
+        if let Some(latest) = earlier.max(now).map(str::to_owned) {
+            status.insert(field.into(), latest.into());
+        }
+    }
 }
 
 /// A Job started when the first copy did, and is complete when the last one is.

@@ -1,25 +1,27 @@
-//! The status of 1 to N copies as one. Pure, and one path for every number of copies.
+//! Status of an object from those of its copies. Pure, and one path for every number of copies.
 //!
-//! - Counts: copies that share the replicas are summed; of copies that each have all, the worst one counts, so that what is
-//!   ready never exceeds what is wanted; nor does it while shares overlap in a move.
-//! - Conditions: the worst, with the physical cluster's name where there are several. What cannot be seen is `Unknown`.
-//! - `observedGeneration`: the least that all copies have observed, and never lower than before.
+//! - Counts: copies that share the replicas are summed; of copies that each have all replicas, the worst one counts.
+//!   Ready never exceeds the requested number, not even while shares overlap in a move.
+//! - Conditions: the worst, with the physical cluster's name if there are several. An unreadable one is `Unknown`.
+//! - `observedGeneration`: the lowest that all copies have observed, and never lower than before.
 
 mod absent;
 mod bounds;
 mod conditions;
+mod custom;
 mod kinds;
 
-use portolan_types::{GroupKind, Uid, object, upstream::CopyState};
+use portolan_types::{GroupKind, ScaleFields, Uid, object, upstream::CopyState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use absent::without_copies;
 pub use bounds::bounded;
+pub use custom::map_generations;
 
-/// The reason of a copy whose physical cluster cannot be reached.
+/// Reason of a copy whose physical cluster is unreachable.
 pub const UNREACHABLE: &str = "Unreachable";
-/// The reason of a copy that the physical cluster has not taken for a while, without having refused it.
+/// Reason of a copy that the physical cluster has not accepted for a while, without a refusal.
 pub const PENDING: &str = "Pending";
 /// Most replicas that the field takes, an int32 of Kubernetes' API.
 const MAX_REPLICAS: i64 = i32::MAX as i64;
@@ -28,7 +30,7 @@ pub const SYNCED: &str = "portolan.dev/Synced";
 /// Type of the condition by which tools know that an object does not get ready by waiting (kstatus): a copy is refused.
 pub const STALLED: &str = "Stalled";
 
-/// What is known of one copy. Can be stored; the physical cluster's word in it is bounded.
+/// State of one copy. It can be stored: the part that the physical cluster reported is bounded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyStatus {
@@ -36,7 +38,7 @@ pub struct CopyStatus {
     pub name: String,
     /// Uid of the physical cluster.
     pub uid: Uid,
-    /// `PlacedCopy::epoch` of the stay that this is about; what is known of an earlier one says nothing about it.
+    /// `PlacedCopy::epoch` of the copy's stay. Facts about an earlier stay do not apply to this one.
     #[serde(default)]
     pub epoch: u64,
     /// Replicas of this copy, when the copies share them.
@@ -45,32 +47,32 @@ pub struct CopyStatus {
     /// Replicas that an autoscaler there has given this copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<i64>,
-    /// Which revision of its template a Deployment is at there.
+    /// Revision of its template that a Deployment has there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// Upstream generation that the copy was made from; 0 before the first report.
     pub stamp: i64,
-    /// The physical cluster has acted on what the copy says.
+    /// The physical cluster has acted on the copy's present spec.
     pub is_current: bool,
     /// `.status` there, as last seen.
     pub status: Value,
     /// Reason and message, while the copy cannot be made, updated or seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<(String, String)>,
-    /// Upstream generation that the physical cluster, or what may go to it, has refused; 0 when there is none.
+    /// Upstream generation that the physical cluster or the sync rules have refused; 0 if there is none.
     #[serde(default)]
     pub refused: i64,
-    /// It has once had all that it should have: from then on what it lacks counts. Before, while others have arrived, it is
-    /// the second half of a move, which nobody should notice.
+    /// The copy was complete once: from then on missing replicas count. Before, while other copies are complete, it is
+    /// the second half of a move, which clients should not notice.
     #[serde(default)]
     pub arrived: bool,
-    /// When `failed` last came or went, RFC 3339.
+    /// Time at which `failed` last changed, in RFC 3339.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub since: String,
 }
 
 impl CopyStatus {
-    /// A copy that nothing has been reported of.
+    /// Creates the state of a copy without a report.
     pub fn unreported(name: impl Into<String>, uid: Uid, replicas: Option<i64>) -> Self {
         Self {
             name: name.into(),
@@ -89,7 +91,7 @@ impl CopyStatus {
         }
     }
 
-    /// Takes in a report that came at `now` (RFC 3339). A failure keeps the status that was seen last.
+    /// Updates the state from a report of `now` (RFC 3339). A failure keeps the last status.
     pub fn update(&mut self, state: CopyState, now: &str) {
         let failed_before = self.failed.take();
         self.refused = 0;
@@ -110,9 +112,25 @@ impl CopyStatus {
         }
     }
 
-    /// Takes note that the copy has all that `upstream` asks for, if it does.
-    pub fn note_arrival(&mut self, kind: &GroupKind, upstream: &Value) {
-        self.arrived |= self.is_current && self.failed.is_none() && kinds::is_whole(kind, wanted(upstream), self);
+    /// Records the arrival of the copy once it has everything that `upstream` requests.
+    pub fn note_arrival(&mut self, shape: StatusShape<'_>, upstream: &Value) {
+        let is_whole = match shape.scale {
+            Some(scale) => custom::observed(scale, self) >= self.replicas.unwrap_or(shape.wanted(upstream)),
+            None => kinds::is_whole(shape.kind, shape.wanted(upstream), self),
+        };
+        self.arrived |= self.is_current && self.failed.is_none() && is_whole;
+    }
+
+    /// Returns the number of load balancer addresses that the copy of a Service or Ingress has.
+    pub fn addresses(&self) -> usize {
+        self.status.pointer("/loadBalancer/ingress").and_then(Value::as_array).map_or(0, Vec::len)
+    }
+
+    /// Takes the addresses off, so that none of them is published.
+    pub fn withdraw_addresses(&mut self) {
+        if let Some(status) = self.status.as_object_mut().filter(|status| status.contains_key("loadBalancer")) {
+            status.insert("loadBalancer".into(), json!({}));
+        }
     }
 
     /// Returns true once the physical cluster has said anything of the copy.
@@ -125,17 +143,17 @@ impl CopyStatus {
         self.failed.as_ref().is_some_and(|(reason, _)| reason == UNREACHABLE)
     }
 
-    /// Whether nobody can say what stands there.
+    /// Returns true while the state downstream is unknown.
     fn is_uncertain(&self) -> bool {
         self.is_unreachable() || self.failed.as_ref().is_some_and(|(reason, _)| reason == PENDING)
     }
 
-    /// The upstream generation that the physical cluster has acted on, as far as is known.
+    /// Returns the upstream generation that the physical cluster has acted on, as far as is known.
     fn acted_on(&self) -> i64 {
         if self.is_current { self.stamp } else { self.stamp - 1 }
     }
 
-    /// The upstream generation that was acted on or refused: an answer either way.
+    /// Returns the upstream generation that was acted on or refused.
     fn observed(&self) -> i64 {
         self.acted_on().max(self.refused)
     }
@@ -145,7 +163,8 @@ impl CopyStatus {
     }
 }
 
-/// Whether a downstream object has been acted on: its generation and observedGeneration agree, or its kind has none.
+/// Returns true when controllers have acted on a downstream object: its generation and observedGeneration agree, or its
+/// kind has none.
 pub fn is_current(kind: &GroupKind, object: &Value) -> bool {
     let observed = object.get("status").and_then(|status| status.get("observedGeneration")).and_then(Value::as_i64);
     match observed {
@@ -154,24 +173,64 @@ pub fn is_current(kind: &GroupKind, object: &Value) -> bool {
     }
 }
 
-/// `.status` of the upstream object of `copies`, from the one that it has now. Give the copies that should be there (phase
-/// `Active`, or `Projected`); the addresses of those that leave are then gone from it. A copy without a report counts only
-/// for `observedGeneration`.
+/// Kind of an object, as far as the merge of its status depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusShape<'a> {
+    /// Its group and kind.
+    pub kind: &'a GroupKind,
+    /// Fields of the subresource `scale` of a custom kind.
+    pub scale: Option<&'a ScaleFields>,
+}
+
+impl<'a> StatusShape<'a> {
+    /// Returns the shape of a built-in kind, or of a custom one without a scale.
+    pub fn of(kind: &'a GroupKind) -> Self {
+        Self { kind, scale: None }
+    }
+
+    /// Returns the requested replicas of an object.
+    fn wanted(&self, upstream: &Value) -> i64 {
+        self.scale.map_or_else(|| wanted(upstream), |scale| scale.wanted(upstream).unwrap_or(0))
+    }
+
+    /// Returns true if the copies each run replicas of their own.
+    fn has_replicas(&self) -> bool {
+        self.scale.is_some() || kinds::has_replicas(self.kind)
+    }
+}
+
+/// Merges the status of an object of a built-in kind, as [`merge_as`] does.
 pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value {
+    merge_as(StatusShape::of(kind), upstream, copies)
+}
+
+/// `.status` of the upstream object of `copies`, from the one that it has now. Give the copies that should be there
+/// (phase `Active`, or `Projected`); the addresses of those that leave are then gone from it. A copy without a report
+/// counts only for `observedGeneration`.
+pub fn merge_as(shape: StatusShape<'_>, upstream: &Value, copies: &[CopyStatus]) -> Value {
+    let kind = shape.kind;
     let reported = copies.iter().filter(|copy| copy.is_reported()).map(sanitized);
-    let reported: Vec<CopyStatus> = reported.map(|copy| absent::as_it_counts(kind, copy)).collect();
+    let reported: Vec<CopyStatus> = reported.map(|copy| absent::effective_copy(kind, copy)).collect();
     let before = upstream.get("status").cloned().unwrap_or_else(|| json!({}));
     if reported.is_empty() {
-        return if copies.is_empty() { kinds::nowhere(kind, &before) } else { before };
+        return if copies.is_empty() { kinds::zero_counts(kind, &before) } else { before };
     }
-    let counted = counted(kind, &reported);
-    let mut status = kinds::merge(kind, (&before, wanted(upstream)), &counted);
+    let counted = counted_copies(shape, &reported);
+    let mut status = kinds::merge(kind, (&before, shape.wanted(upstream)), &counted);
+    if let Some(scale) = shape.scale {
+        custom::set_counts(scale, shape.wanted(upstream), &counted, &mut status);
+    }
     hold_back(&before, &counted, &mut status);
     set_observed(kind, &before, copies, &reported, &mut status);
+    // A custom kind may call something else so.
+    if status.get("conditions").is_some_and(|conditions| !conditions.is_array()) {
+        return Value::Object(status);
+    }
     let conditions = conditions::merge(kind, &before, &counted);
-    match conditions.is_empty() {
-        true => drop(status.remove("conditions")),
-        false => drop(status.insert("conditions".into(), Value::Array(conditions))),
+    if conditions.is_empty() {
+        drop(status.remove("conditions"))
+    } else {
+        drop(status.insert("conditions".into(), Value::Array(conditions)))
     }
     Value::Object(status)
 }
@@ -180,20 +239,20 @@ fn wanted(upstream: &Value) -> i64 {
     upstream.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
 }
 
-/// What the autoscalers below say about the number of replicas.
+/// Number of replicas that autoscalers downstream have settled on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Autoscaled {
-    /// There is none.
+pub enum AutoscaledReplicas {
+    /// No autoscaler.
     No,
-    /// A copy is not there yet that was made from what the object says now, or shares overlap in a move.
+    /// A copy from the present spec is still missing, or shares overlap in a move.
     NotYet,
-    /// They want so many: the sum of the shares, or the least of copies that each have all, so that what is ready does not
-    /// fall short of it.
+    /// The copies want this number: the sum of the shares, or the minimum over copies that each have all replicas, so
+    /// that the ready count does not fall short of it.
     To(i64),
 }
 
-impl Autoscaled {
-    /// Asks the copies that are to stay.
+impl AutoscaledReplicas {
+    /// Reads the number from the copies that stay.
     pub fn of(upstream: &Value, copies: &[CopyStatus]) -> Self {
         let replicas = |copy: &CopyStatus| copy.scaled.or(copy.replicas);
         let is_behind = |copy: &CopyStatus| copy.stamp != object::generation(upstream);
@@ -211,21 +270,21 @@ impl Autoscaled {
     }
 }
 
-/// Of copies that each have all: those that have arrived, when there are any.
-fn counted(kind: &GroupKind, reported: &[CopyStatus]) -> Vec<CopyStatus> {
-    let each_has_all = kinds::has_replicas(kind) && reported.iter().all(|copy| copy.replicas.is_none());
+/// Returns the copies that count: of those that each have all replicas, the ones that have arrived, when there are any.
+fn counted_copies(shape: StatusShape<'_>, reported: &[CopyStatus]) -> Vec<CopyStatus> {
+    let each_has_all = shape.has_replicas() && reported.iter().all(|copy| copy.replicas.is_none());
     if !each_has_all || !reported.iter().any(|copy| copy.arrived) {
         return reported.to_vec();
     }
     reported.iter().filter(|copy| copy.arrived).cloned().collect()
 }
 
-/// The first KiB of a text that a physical cluster sent.
+/// Returns the first KiB of a text of a physical cluster.
 pub(crate) fn bounds_text(content: &str) -> String {
     bounds::text(content, 1024)
 }
 
-/// The first `limit` bytes of a text that a physical cluster sent.
+/// Returns the first `limit` bytes of a text of a physical cluster.
 pub(crate) fn bounds_to(content: &str, limit: usize) -> String {
     bounds::text(content, limit)
 }
@@ -234,17 +293,18 @@ fn sanitized(copy: &CopyStatus) -> CopyStatus {
     CopyStatus { status: bounded(&copy.status), ..copy.clone() }
 }
 
-/// While the generation that is shown as observed has not come to a copy, or not been acted on there, it has no pods of its
-/// template: those that are counted are of an earlier one. So it is once pods are let in that were refused above, where nobody
-/// below had seen the change.
+/// While the generation that is shown as observed has not come to a copy, or not been acted on there, it has no pods of
+/// its template: those that are counted are of an earlier one. So it is once pods are admitted that were refused
+/// upstream, where no downstream controller had seen the change.
 fn hold_back(before: &Value, counted: &[CopyStatus], status: &mut Map<String, Value>) {
     let number = |status: Option<&Value>| status.and_then(Value::as_i64).unwrap_or(0);
     let (shown, observed) = (number(before.get("updatedReplicas")), number(before.get("observedGeneration")));
     let is_behind = counted.iter().any(|copy| copy.acted_on() < observed);
     if is_behind && number(status.get("updatedReplicas")) > shown {
-        match shown == 0 {
-            true => drop(status.remove("updatedReplicas")),
-            false => drop(status.insert("updatedReplicas".into(), shown.into())),
+        if shown == 0 {
+            drop(status.remove("updatedReplicas"))
+        } else {
+            drop(status.insert("updatedReplicas".into(), shown.into()))
         }
     }
 }

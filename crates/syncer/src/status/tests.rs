@@ -63,7 +63,7 @@ fn shares_are_summed_and_duplicates_show_the_worst() {
 }
 
 #[test]
-fn a_change_that_was_observed_above_is_not_there_before_it_has_come_down() {
+fn a_change_that_was_observed_upstream_is_not_there_before_it_has_come_down() {
     let counts = json!({"replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3});
     let told = |updated: Value| json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "updatedReplicas": updated}});
     let at = |stamp: i64, is_current: bool| CopyStatus { is_current, ..copy("east", stamp, counts.clone()) };
@@ -172,7 +172,7 @@ fn conditions_of_others_stay_where_the_controllers_would_leave_them() {
             vec!["Available", "example.com/Signed"],
         ),
         ("a type of the controller's that is over", "Deployment.apps", before("ReplicaFailure"), vec!["Available"]),
-        ("a type that comes from below", "StatefulSet.apps", before("Available"), vec!["Available"]),
+        ("a type that comes from downstream", "StatefulSet.apps", before("Available"), vec!["Available"]),
         ("our own that is over", "Deployment.apps", before(SYNCED), vec!["Available"]),
         ("a kind whose types are not known", "Widget.example.com", before("example.com/Signed"), vec!["Available"]),
     ] {
@@ -208,7 +208,7 @@ fn other_kinds_show_the_worst_copy() {
         |name, status: &str| copy(name, 2, json!({"who": name, "conditions": [{"type": "Ready", "status": status}]}));
     let status = merged("Widget.example.com", json!({}), &[ready("a", "True"), ready("b", "False")]);
     assert_eq!((&status["who"], &status["conditions"][0]["status"]), (&json!("b"), &json!("False")));
-    assert_eq!(status.get("observedGeneration"), None, "it has none below");
+    assert_eq!(status.get("observedGeneration"), None, "it has none downstream");
     let phase = |phase: &str| copy("x", 1, json!({"phase": phase, "capacity": {"storage": "1Gi"}}));
     let claim = merged("PersistentVolumeClaim", json!({}), &[phase("Bound"), phase("Pending")]);
     assert_eq!((&claim["phase"], &claim["capacity"]["storage"]), (&json!("Pending"), &json!("1Gi")));
@@ -221,7 +221,7 @@ fn an_object_that_is_nowhere_counts_nothing() {
 }
 
 #[test]
-fn what_comes_from_below_is_bounded() {
+fn what_comes_from_downstream_is_bounded() {
     let deep = (0..100).fold(json!(1), |inner, _| json!({"a": inner}));
     let long = "x".repeat(400_000);
     for (case, status, expected) in [
@@ -268,27 +268,31 @@ fn replicas_follow_the_autoscalers_of_copies_that_are_up_to_date() {
     let upstream = json!({"metadata": {"generation": 2}, "spec": {"replicas": 4}});
     let scaled = |name: &str, stamp, scaled| CopyStatus { scaled, ..copy(name, stamp, rolled(1)) };
     for (case, copies, expected) in [
-        ("no autoscaler", vec![scaled("east", 2, None)], Autoscaled::No),
+        ("no autoscaler", vec![scaled("east", 2, None)], AutoscaledReplicas::No),
         (
             "shares that overlap",
             vec![share(scaled("east", 2, Some(4)), 4), share(scaled("west", 2, Some(4)), 4)],
-            Autoscaled::NotYet,
+            AutoscaledReplicas::NotYet,
         ),
-        ("one copy", vec![scaled("east", 2, Some(7))], Autoscaled::To(7)),
-        ("one that is behind", vec![scaled("east", 2, Some(7)), scaled("west", 1, Some(3))], Autoscaled::NotYet),
-        ("copies with all", vec![scaled("east", 2, Some(7)), scaled("west", 2, Some(3))], Autoscaled::To(3)),
+        ("one copy", vec![scaled("east", 2, Some(7))], AutoscaledReplicas::To(7)),
+        (
+            "one that is behind",
+            vec![scaled("east", 2, Some(7)), scaled("west", 1, Some(3))],
+            AutoscaledReplicas::NotYet,
+        ),
+        ("copies with all", vec![scaled("east", 2, Some(7)), scaled("west", 2, Some(3))], AutoscaledReplicas::To(3)),
         (
             "shares",
             vec![share(scaled("east", 2, Some(7)), 2), share(scaled("west", 2, Some(3)), 2)],
-            Autoscaled::To(10),
+            AutoscaledReplicas::To(10),
         ),
         (
             "one of them",
             vec![share(scaled("east", 2, Some(7)), 2), share(scaled("west", 2, None), 2)],
-            Autoscaled::To(9),
+            AutoscaledReplicas::To(9),
         ),
     ] {
-        assert_eq!(Autoscaled::of(&upstream, &copies), expected, "{case}");
+        assert_eq!(AutoscaledReplicas::of(&upstream, &copies), expected, "{case}");
     }
     for (told, kept) in [(i64::MAX, None), (-1, None), (0, Some(0)), (i64::from(i32::MAX), Some(i64::from(i32::MAX)))] {
         let mut copy = scaled("east", 2, None);
@@ -301,7 +305,7 @@ fn replicas_follow_the_autoscalers_of_copies_that_are_up_to_date() {
     let kind = kind("Deployment.apps");
     let mut shrunk = share(scaled("east", 2, Some(1)), 4);
     shrunk.status = json!({"readyReplicas": 1, "availableReplicas": 1});
-    shrunk.note_arrival(&kind, &upstream);
+    shrunk.note_arrival(StatusShape::of(&kind), &upstream);
     assert!(shrunk.arrived, "it has all that its autoscaler wants");
 }
 
@@ -310,7 +314,7 @@ fn a_copy_arrives_when_it_is_available_and_not_when_it_is_ready() {
     let (kind, upstream) = (kind("Deployment.apps"), json!({"spec": {"replicas": 3}}));
     let (mut old, mut new) = (copy("east", 1, rolled(3)), copy("west", 1, rolled(3)));
     new.status["availableReplicas"] = 0.into();
-    [&mut old, &mut new].into_iter().for_each(|copy| copy.note_arrival(&kind, &upstream));
+    [&mut old, &mut new].into_iter().for_each(|copy| copy.note_arrival(StatusShape::of(&kind), &upstream));
     assert!(old.arrived && !new.arrived);
     assert_eq!(merge(&kind, &upstream, &[old, new])["availableReplicas"], 3, "a move does not show");
 }
@@ -323,7 +327,7 @@ fn a_move_is_not_seen_until_the_new_copy_has_arrived() {
         let status =
             json!({"observedGeneration": 1, "replicas": 2, "readyReplicas": ready, "availableReplicas": ready});
         let mut copy = copy(name, 1, status);
-        copy.note_arrival(&kind, &upstream);
+        copy.note_arrival(StatusShape::of(&kind), &upstream);
         copy
     };
     let ready = |copies: &[CopyStatus]| merge(&kind, &upstream, copies)["readyReplicas"].as_i64().unwrap_or(0);
@@ -333,4 +337,15 @@ fn a_move_is_not_seen_until_the_new_copy_has_arrived() {
     assert_eq!(ready(&[new]), 1, "alone it counts");
     let broken = CopyStatus { arrived: true, ..with("west", 1) };
     assert_eq!(ready(&[old, broken]), 1, "what has been whole before counts");
+}
+
+#[test]
+fn a_cron_job_that_moves_keeps_the_times_of_its_last_runs() {
+    let before = json!({"lastScheduleTime": "2026-01-02T00:00:00Z", "lastSuccessfulTime": "2026-01-01T00:01:00Z"});
+    let of = |status: Value| merged("CronJob.batch", before.clone(), &[copy("west", 1, status)]);
+    assert_eq!(of(json!({})), before, "a new copy has not run yet");
+    let run = json!({"lastScheduleTime": "2026-01-03T00:00:00Z", "active": [{}]});
+    let expected = json!({"lastScheduleTime": "2026-01-03T00:00:00Z", "lastSuccessfulTime": "2026-01-01T00:01:00Z",
+        "active": [{}]});
+    assert_eq!(of(run), expected);
 }

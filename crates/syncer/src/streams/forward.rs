@@ -28,9 +28,9 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Opened, PodBelow, StreamError, StreamRequest, ask, locate};
+use super::{DownstreamPod, OpenedStream, StreamError, StreamRequest, ask, locate};
 
-/// Each message begins with the number of its channel; the first of a channel from below is the port in two bytes.
+/// Each message begins with the number of its channel; the first of a channel from downstream is the port in two bytes.
 const PROTOCOL: &str = "v4.channel.k8s.io";
 const DATA: u8 = 0;
 const ERRORS: u8 = 1;
@@ -38,33 +38,34 @@ const ERRORS: u8 = 1;
 const PORT: usize = 2;
 /// Bytes that are sent at once, and that wait in each direction.
 const PIECE: usize = 32 * 1024;
-/// Longest message from below, in bytes. Kubelets send 32 KiB.
+/// Longest message from downstream, in bytes. Kubelets send 32 KiB.
 const MAX_MESSAGE: usize = 1024 * 1024;
 
-/// A pod that takes nothing for so long is given up.
+/// Time without progress after which a connection is closed.
 const STALL: Duration = Duration::from_secs(30);
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// A connection into a pod.
-pub struct Forwarded {
-    /// The end of who asked for it.
+/// Connection to a port of a pod.
+pub struct PortForward {
+    /// End for the caller.
     pub stream: DuplexStream,
     /// Carries bytes until either end closes. Nothing moves unless it runs.
     pub carry: BoxFuture<'static, ()>,
 }
 
-/// Connects to a port of `pod`, in its own network: one that shares its node's is refused, since the port would be the node's.
+/// Connects to a port of `pod`, in its own network: one that shares its node's is refused, since the port would be the
+/// node's.
 ///
 /// # Errors
-/// [`StreamError`]. That nobody listens there is known only when the connection ends at once.
-pub async fn forward(client: &Client, pod: &PodBelow, port: u16) -> Result<Forwarded, StreamError> {
+/// [`StreamError`]. A port without listener is known only when the connection ends at once.
+pub async fn forward(client: &Client, pod: &DownstreamPod, port: u16) -> Result<PortForward, StreamError> {
     let found = locate(client, pod).await?;
     if found["spec"]["hostNetwork"] == true {
         return Err(StreamError::NodeNetwork);
     }
     let key = generate_key();
-    let headers = question(&key).map_err(|error| StreamError::Garbled(error.to_string()))?;
+    let headers = handshake_headers(&key).map_err(|error| StreamError::Garbled(error.to_string()))?;
     let query = format!("ports={port}");
     let asked = StreamRequest {
         subresource: "portforward",
@@ -74,11 +75,11 @@ pub async fn forward(client: &Client, pod: &PodBelow, port: u16) -> Result<Forwa
         headers: &headers,
     };
     let upgrade = match ask(client, pod, &asked).await? {
-        Opened::Upgraded(answered, upgrade) if is_answer(&answered, &key) => upgrade,
-        Opened::Upgraded(..) | Opened::Body(_) => {
+        OpenedStream::Upgraded(answered, upgrade) if is_answer(&answered, &key) => upgrade,
+        OpenedStream::Upgraded(..) | OpenedStream::Body(_) => {
             return Err(StreamError::Garbled(format!("a port-forward does not speak {PROTOCOL}")));
         }
-        Opened::Text(code, message) => {
+        OpenedStream::Text(code, message) => {
             return Err(StreamError::Refused { code: code.as_u16(), reason: String::new(), message });
         }
     };
@@ -86,10 +87,10 @@ pub async fn forward(client: &Client, pod: &PodBelow, port: u16) -> Result<Forwa
     let bounds = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(bounds)).await;
     let (stream, end) = tokio::io::duplex(PIECE);
-    Ok(Forwarded { stream, carry: Box::pin(carry(socket, end)) })
+    Ok(PortForward { stream, carry: Box::pin(copy_bytes(socket, end)) })
 }
 
-fn question(key: &str) -> Result<HeaderMap, InvalidHeaderValue> {
+fn handshake_headers(key: &str) -> Result<HeaderMap, InvalidHeaderValue> {
     Ok(HeaderMap::from_iter([
         (CONNECTION, HeaderValue::from_static("Upgrade")),
         (UPGRADE, HeaderValue::from_static("websocket")),
@@ -99,21 +100,21 @@ fn question(key: &str) -> Result<HeaderMap, InvalidHeaderValue> {
     ]))
 }
 
-/// Whether whoever answered has understood the question (RFC 6455, 4.1).
+/// Returns true for headers that accept the WebSocket handshake (RFC 6455, 4.1).
 fn is_answer(answered: &HeaderMap, key: &str) -> bool {
     let accept = derive_accept_key(key.as_bytes());
     answered.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| *value == *accept)
         && answered.get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|value| *value == *PROTOCOL)
 }
 
-async fn carry(socket: Socket, end: DuplexStream) {
+async fn copy_bytes(socket: Socket, end: DuplexStream) {
     let ((to_pod, from_pod), (from, to)) = (socket.split(), tokio::io::split(end));
     let carried = tokio::select! {
         carried = down(from, to_pod) => carried,
         carried = up(from_pod, to) => carried,
     };
     if let Err(error) = carried {
-        tracing::debug!(%error, "a connection to a pod broke off");
+        tracing::debug!(%error, "a connection to a pod failed");
     }
 }
 

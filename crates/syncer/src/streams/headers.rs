@@ -1,4 +1,4 @@
-//! What of the headers goes down, and what comes back up.
+//! Headers that are passed downstream, and those that are passed back.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -10,9 +10,10 @@ use http::{
 
 /// The versions of a protocol over SPDY that a client can, and the one that a server chose.
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// What a connection may become.
+/// Protocols that a connection may be upgraded to.
 const UPGRADES: [&str; 2] = ["SPDY/3.1", "websocket"];
-/// The protocols of Kubernetes over WebSocket. Among those that clients send there may also be one that carries their token.
+/// The protocols of Kubernetes over WebSocket. Among those that clients send there may also be one that carries their
+/// token.
 const PROTOCOLS: [&str; 11] = [
     "v5.channel.k8s.io",
     "v4.channel.k8s.io",
@@ -29,7 +30,7 @@ const PROTOCOLS: [&str; 11] = [
 /// Most values of one header.
 const MOST: usize = 16;
 
-/// Whether a request asks for another protocol that Kubernetes has streams in.
+/// Returns true when a request asks for an upgrade to a streaming protocol of Kubernetes.
 pub fn asks_for_upgrade(headers: &HeaderMap) -> bool {
     upgrade(headers).is_some()
 }
@@ -42,20 +43,26 @@ fn upgrade(headers: &HeaderMap) -> Option<&'static str> {
 }
 
 /// The headers of a request to the physical cluster.
-pub(super) fn below(asked: &HeaderMap) -> HeaderMap {
+pub(super) fn downstream(asked: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
-    let Some(upgrade) = upgrade(asked) else { return headers };
+    upgrade_into(asked, &mut headers);
+    if let Some(protocols) = protocols(asked).filter(|_| asks_for_upgrade(asked)) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
+    }
+    headers
+}
+
+/// Adds the headers of an upgrade, if one is requested, without the protocols of a WebSocket.
+pub(super) fn upgrade_into(asked: &HeaderMap, headers: &mut HeaderMap) {
+    let Some(upgrade) = upgrade(asked) else { return };
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
     for name in [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, STREAM_PROTOCOL] {
+        headers.remove(&name);
         for value in asked.get_all(&name).iter().take(MOST) {
             headers.append(name.clone(), value.clone());
         }
     }
-    if let Some(protocols) = protocols(asked) {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
-    }
-    headers
 }
 
 fn protocols(asked: &HeaderMap) -> Option<HeaderValue> {
@@ -66,7 +73,7 @@ fn protocols(asked: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// The headers of the answer that changes the protocol; `None` when it changes to one that was not asked for.
-pub(super) fn above(asked: &HeaderMap, answered: &HeaderMap) -> Option<HeaderMap> {
+pub(super) fn upstream(asked: &HeaderMap, answered: &HeaderMap) -> Option<HeaderMap> {
     let upgrade = upgrade(asked)?;
     let chosen = answered.get(UPGRADE)?.to_str().ok()?;
     if !upgrade.eq_ignore_ascii_case(chosen) {
@@ -99,7 +106,7 @@ mod tests {
             ("impersonate-user", "root"),
             ("x-remote-user", "root"),
             ("x-forwarded-for", "10.0.0.1"),
-            ("host", "above"),
+            ("host", "upstream"),
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "WebSocket"),
             ("sec-websocket-key", "a2V5"),
@@ -117,7 +124,7 @@ mod tests {
             ("sec-websocket-version", "13"),
             ("sec-websocket-protocol", "v5.channel.k8s.io, v4.channel.k8s.io"),
         ]);
-        assert_eq!(below(&asked), expected);
+        assert_eq!(downstream(&asked), expected);
     }
 
     #[test]
@@ -126,7 +133,7 @@ mod tests {
         for version in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
             asked.append(STREAM_PROTOCOL, HeaderValue::from_static(version));
         }
-        assert_eq!(below(&asked).get_all(STREAM_PROTOCOL).iter().count(), 2);
+        assert_eq!(downstream(&asked).get_all(STREAM_PROTOCOL).iter().count(), 2);
     }
 
     #[test]
@@ -158,7 +165,7 @@ mod tests {
             ("upgrade", "SPDY/3.1"),
             ("x-stream-protocol-version", "v4.channel.k8s.io"),
         ]);
-        assert_eq!(above(&asked, &answered), Some(expected));
-        assert_eq!(above(&asked, &headers(&[("upgrade", "h2c")])), None);
+        assert_eq!(upstream(&asked, &answered), Some(expected));
+        assert_eq!(upstream(&asked, &headers(&[("upgrade", "h2c")])), None);
     }
 }

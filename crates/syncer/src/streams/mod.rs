@@ -1,11 +1,13 @@
 //! Streams of pods: logs, exec, attach and port-forward, opened where the pod runs.
 //!
-//! What is sent down is made anew: of what was asked, the known options and the headers of an upgrade, with the credentials of
-//! the connection. What comes back is a body, or the connection itself and the headers that belong to its new protocol.
+//! The request downstream is built from scratch: the known options of the client's request and the headers of an
+//! upgrade, with the credentials of the connection. What comes back is a body, or the connection itself and the headers
+//! that belong to its new protocol.
 
 mod forward;
 mod headers;
 mod pod;
+mod proxied;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -17,24 +19,25 @@ use hyper::upgrade::OnUpgrade;
 use kube::{Client, client::Body};
 use serde_json::Value;
 
-pub use forward::{Forwarded, forward};
+pub use forward::{PortForward, forward};
 pub use headers::asks_for_upgrade;
-pub use pod::PodBelow;
+pub use pod::DownstreamPod;
+pub use proxied::{ProxiedAnswer, ProxiedRequest, port_path, proxy};
 
-use crate::client::{Answered, Api, DownstreamError, encode};
+use crate::client::{DownstreamClient, DownstreamError, StreamAnswer, encode};
 
-/// How long the pod and the head of the answer may take each. A node may have to pull itself together first.
+/// Deadline of reading the pod, and of the head of the answer. The API server may first have to reach the node.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Largest pod, in bytes of JSON: Kubernetes stores none that has more than 1.5 MiB in its shorter form.
 const MAX_POD: usize = 3 * 1024 * 1024;
 
-/// What is asked of a pod.
+/// Request for a stream of a pod.
 #[derive(Clone, Debug)]
 pub struct StreamRequest<'a> {
     /// The subresource of the pod, as `exec`.
     pub subresource: &'a str,
-    /// The options that go down.
+    /// Options that are sent downstream.
     pub options: &'a [&'a str],
     /// GET or POST: Kubernetes asks for other rights with either.
     pub method: Method,
@@ -44,9 +47,9 @@ pub struct StreamRequest<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// An answer.
+/// Open stream, or a refusal.
 #[derive(Debug)]
-pub enum Opened {
+pub enum OpenedStream {
     /// Bytes in one direction.
     Body(Body),
     /// The connection, once it has changed its protocol, and the headers that say to which.
@@ -58,7 +61,7 @@ pub enum Opened {
 /// Why there is no stream.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The pod is not there, or what is there in its place is not what is known above.
+    /// The pod is not there, or another object has its name.
     #[error("the pod is not on the physical cluster")]
     NoSuchPod,
     /// A port of the pod would be one of its node.
@@ -80,30 +83,39 @@ pub enum StreamError {
         /// `message` of the `Status`.
         message: String,
     },
-    /// The answer is none of Kubernetes.
+    /// The answer is not one of Kubernetes' API.
     #[error("the answer of the physical cluster makes no sense: {0}")]
     Garbled(String),
 }
 
-/// Opens a stream of `pod`, after a look at whether it is the one.
+/// Opens a stream of `pod`, after checking that it is that pod.
 ///
-/// Between the look and the request another pod may come under its name, but no other logical cluster's: the namespace is of
-/// this one.
+/// Between the look and the request another pod may come under its name, but no other logical cluster's: the namespace
+/// is of this one.
 ///
 /// # Errors
 /// [`StreamError`].
-pub async fn open(client: &Client, pod: &PodBelow, asked: &StreamRequest<'_>) -> Result<Opened, StreamError> {
+pub async fn open(
+    client: &Client,
+    pod: &DownstreamPod,
+    asked: &StreamRequest<'_>,
+) -> Result<OpenedStream, StreamError> {
     locate(client, pod).await?;
     ask(client, pod, asked).await
 }
 
-fn path(pod: &PodBelow) -> String {
+fn path(pod: &DownstreamPod) -> String {
     format!("/api/v1/namespaces/{}/pods/{}", encode(pod.namespace()), encode(pod.name()))
 }
 
-/// What is below in the place of `pod`, if it is the one.
-async fn locate(client: &Client, pod: &PodBelow) -> Result<Value, StreamError> {
-    match Api::new(client.clone(), ANSWER).bounded(MAX_POD).get(&path(pod)).await {
+/// Reads the downstream object at the address of `pod`, and checks that it is that pod.
+async fn locate(client: &Client, pod: &DownstreamPod) -> Result<Value, StreamError> {
+    locate_at(client, pod, &path(pod)).await
+}
+
+/// Reads the downstream object at `path`, and checks that it is `pod`, or the service that it stands for.
+async fn locate_at(client: &Client, pod: &DownstreamPod, path: &str) -> Result<Value, StreamError> {
+    match DownstreamClient::new(client.clone(), ANSWER).bounded(MAX_POD).get(path).await {
         Ok(found) if pod.is(&found) => Ok(found),
         Ok(_) => Err(StreamError::NoSuchPod),
         Err(error) if error.is_absent(pod.name()) => Err(StreamError::NoSuchPod),
@@ -111,44 +123,48 @@ async fn locate(client: &Client, pod: &PodBelow) -> Result<Value, StreamError> {
     }
 }
 
-async fn ask(client: &Client, pod: &PodBelow, asked: &StreamRequest<'_>) -> Result<Opened, StreamError> {
-    let request = below(asked, &path(pod))?;
-    match Api::new(client.clone(), ANSWER).stream(request).await? {
-        Answered::Opened(response) => opened(asked, response),
-        Answered::Text { code, text } => match denied(code) {
-            true => Err(StreamError::Denied(text)),
-            false => Ok(Opened::Text(code, text)),
-        },
-        Answered::Status { code, status } => {
+async fn ask(client: &Client, pod: &DownstreamPod, asked: &StreamRequest<'_>) -> Result<OpenedStream, StreamError> {
+    let request = downstream(asked, &path(pod))?;
+    match DownstreamClient::new(client.clone(), ANSWER).stream(request).await? {
+        StreamAnswer::Opened(response) => open_stream(asked, response),
+        StreamAnswer::Text { code, text } => {
+            if denied(code) {
+                Err(StreamError::Denied(text))
+            } else {
+                Ok(OpenedStream::Text(code, text))
+            }
+        }
+        StreamAnswer::Status { code, status } => {
             let text = |key: &str| crate::status::bounds_text(status[key].as_str().unwrap_or_default());
-            Err(match denied(code) {
-                true => StreamError::Denied(text("message")),
-                false => StreamError::Refused { code: code.as_u16(), reason: text("reason"), message: text("message") },
+            Err(if denied(code) {
+                StreamError::Denied(text("message"))
+            } else {
+                StreamError::Refused { code: code.as_u16(), reason: text("reason"), message: text("message") }
             })
         }
     }
 }
 
-fn below(asked: &StreamRequest<'_>, path: &str) -> Result<Request<Body>, StreamError> {
+fn downstream(asked: &StreamRequest<'_>, path: &str) -> Result<Request<Body>, StreamError> {
     let (subresource, query) = (asked.subresource, query::known(asked.options, asked.query));
     let mark = if query.is_empty() { "" } else { "?" };
     let request = Request::builder().method(asked.method.clone()).uri(format!("{path}/{subresource}{mark}{query}"));
     let mut request = request.body(Body::empty()).map_err(|error| StreamError::Garbled(error.to_string()))?;
-    *request.headers_mut() = headers::below(asked.headers);
+    *request.headers_mut() = headers::downstream(asked.headers);
     Ok(request)
 }
 
-fn opened(asked: &StreamRequest<'_>, mut response: Response<Body>) -> Result<Opened, StreamError> {
+fn open_stream(asked: &StreamRequest<'_>, mut response: Response<Body>) -> Result<OpenedStream, StreamError> {
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {
-            let headers = headers::above(asked.headers, response.headers())
+            let headers = headers::upstream(asked.headers, response.headers())
                 .ok_or_else(|| StreamError::Garbled("it changed to a protocol that nobody asked for".into()))?;
-            Ok(Opened::Upgraded(headers, hyper::upgrade::on(&mut response)))
+            Ok(OpenedStream::Upgraded(headers, hyper::upgrade::on(&mut response)))
         }
         code if asks_for_upgrade(asked.headers) => {
             Err(StreamError::Garbled(format!("an upgrade was answered by {code}")))
         }
-        _ => Ok(Opened::Body(response.into_body())),
+        _ => Ok(OpenedStream::Body(response.into_body())),
     }
 }
 

@@ -1,39 +1,39 @@
-//! Where a pod that is known above is below, and by what it is known there. Pure.
+//! Downstream address of an upstream Pod, and the proof that an object there is that Pod. Pure.
 
 use portolan_types::{
     ObjectKey, Uid, annotations, object,
-    placement::{NamespaceMapping, Phase, PlacedCopy, PlacementRecord, Source},
+    placement::{CopyPhase, NamespaceMapping, PlacedCopy, PlacementRecord, ProjectionSource},
 };
 use serde_json::Value;
 
 use crate::{naming::downstream_namespace, plan};
 
-/// A pod on a physical cluster.
+/// Pod on a physical cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodBelow {
+pub struct DownstreamPod {
     namespace: String,
     name: String,
-    known: Known,
+    known: PodProof,
 }
 
-/// By what a pod below is known for the one above.
+/// Proof that a downstream pod is the upstream one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Known {
+enum PodProof {
     /// The physical cluster made it from a copy: its uid there, and the label of its logical cluster.
     Made { uid: String, cluster: String },
     /// It is a copy itself: our identity on it.
     Copy { key: ObjectKey, uid: Uid, physical: Uid },
 }
 
-impl PodBelow {
+impl DownstreamPod {
     /// The entry of the physical cluster that `pod` runs on; `None` when it is on none.
     pub fn placed(pod: &Value) -> Option<PlacedCopy> {
         let clusters = PlacementRecord::of(pod)?.clusters;
-        let stays = clusters.iter().find(|copy| copy.phase != Phase::Leaving).or(clusters.first());
+        let stays = clusters.iter().find(|copy| copy.phase != CopyPhase::Leaving).or(clusters.first());
         stays.cloned()
     }
 
-    /// `pod`, at `key` above, on the physical cluster `physical`; `None` when it was never there.
+    /// `pod`, at `key` upstream, on the physical cluster `physical`; `None` when it was never there.
     pub fn of(
         pod: &Value,
         key: &ObjectKey,
@@ -42,34 +42,34 @@ impl PodBelow {
         plane: Option<&str>,
     ) -> Option<Self> {
         let namespace = downstream_namespace(mapping, plane, key.cluster, key.namespace()?).ok()?.to_string();
-        let is_made = PlacementRecord::of(pod)?.on(physical)?.phase == Phase::Projected;
+        let is_made = PlacementRecord::of(pod)?.on(physical)?.phase == CopyPhase::Projected;
         if !is_made {
-            let known = Known::Copy { key: key.clone(), uid: object::uid(pod)?, physical: physical.clone() };
+            let known = PodProof::Copy { key: key.clone(), uid: object::uid(pod)?, physical: physical.clone() };
             return Some(Self { namespace, name: key.name.to_string(), known });
         }
-        let source = Source::on(pod, physical).filter(|source| source.namespace == namespace)?;
-        let known = Known::Made { uid: source.uid, cluster: key.cluster.to_string() };
+        let source = ProjectionSource::on(pod, physical).filter(|source| source.namespace == namespace)?;
+        let known = PodProof::Made { uid: source.uid, cluster: key.cluster.to_string() };
         Some(Self { namespace, name: source.name, known })
     }
 
-    /// Its namespace below.
+    /// Its namespace downstream.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Its name below.
+    /// Its name downstream.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether `found`, which was read below, is this pod.
+    /// Returns true when `found`, which was read downstream, is this pod.
     pub(super) fn is(&self, found: &Value) -> bool {
         match &self.known {
-            Known::Made { uid, cluster } => {
+            PodProof::Made { uid, cluster } => {
                 object::meta_text(found, "uid") == uid
                     && object::label(found, annotations::DOWN_CLUSTER) == Some(cluster.as_str())
             }
-            Known::Copy { key, uid, physical } => {
+            PodProof::Copy { key, uid, physical } => {
                 plan::copy_identity(found, physical).is_some_and(|own| own.uid == *uid && plan::names(&own, key))
             }
         }
@@ -97,7 +97,7 @@ mod tests {
         mapped.unwrap().to_string()
     }
 
-    fn above(phase: Phase, source: Option<Source>) -> Value {
+    fn upstream(phase: CopyPhase, source: Option<ProjectionSource>) -> Value {
         let copy = PlacedCopy { name: "east".into(), uid: east(), phase, replicas: None, epoch: 1 };
         let mut pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "web-uid"}});
         PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut pod);
@@ -108,16 +108,16 @@ mod tests {
         pod
     }
 
-    fn made(namespace: &str) -> Option<PodBelow> {
-        let source = Source {
+    fn made(namespace: &str) -> Option<DownstreamPod> {
+        let source = ProjectionSource {
             namespace: namespace.into(),
             name: "web-1".into(),
-            uid: "below".into(),
+            uid: "downstream".into(),
             is_used: false,
             shown: Default::default(),
         };
-        let pod = above(Phase::Projected, Some(source));
-        PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None)
+        let pod = upstream(CopyPhase::Projected, Some(source));
+        DownstreamPod::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None)
     }
 
     #[test]
@@ -126,10 +126,10 @@ mod tests {
         assert_eq!((pod.namespace(), pod.name()), (hashed().as_str(), "web-1"));
         let (own, other) = (key().cluster.to_string(), LogicalClusterId::new(8).to_string());
         for (case, uid, cluster, expected) in [
-            ("it", "below", Some(&own), true),
+            ("it", "downstream", Some(&own), true),
             ("another of its name", "later", Some(&own), false),
-            ("one of another logical cluster", "below", Some(&other), false),
-            ("one that is not ours", "below", None, false),
+            ("one of another logical cluster", "downstream", Some(&other), false),
+            ("one that is not ours", "downstream", None, false),
         ] {
             let found = json!({"metadata": {"uid": uid, "labels": {"sync.portolan.dev/cluster": cluster}}});
             assert_eq!(pod.is(&found), expected, "{case}");
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn a_copy_is_known_by_our_identity_on_it() {
-        let pod = above(Phase::Active, None);
-        let pod = PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Identity, None).unwrap();
+        let pod = upstream(CopyPhase::Active, None);
+        let pod = DownstreamPod::of(&pod, &key(), &east(), NamespaceMapping::Identity, None).unwrap();
         assert_eq!((pod.namespace(), pod.name()), ("shop", "web"));
         let own = CopyIdentity {
             cluster: key().cluster.to_string(),
@@ -172,10 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_on_no_physical_cluster_is_nowhere_below() {
+    fn a_pod_that_is_on_no_physical_cluster_is_nowhere_downstream() {
         let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "web-uid"}});
-        assert_eq!(PodBelow::placed(&pod), None);
-        assert_eq!(PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None), None);
-        assert_eq!(PodBelow::placed(&above(Phase::Leaving, None)).map(|copy| copy.name), Some("east".into()));
+        assert_eq!(DownstreamPod::placed(&pod), None);
+        assert_eq!(DownstreamPod::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None), None);
+        assert_eq!(
+            DownstreamPod::placed(&upstream(CopyPhase::Leaving, None)).map(|copy| copy.name),
+            Some("east".into())
+        );
     }
 }

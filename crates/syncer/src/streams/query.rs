@@ -1,4 +1,4 @@
-//! What of a query goes down.
+//! Query parameters that are passed downstream.
 
 /// The pairs of `query` whose key is one of `options`, as they were written.
 pub(super) fn known(options: &[&str], query: &str) -> String {

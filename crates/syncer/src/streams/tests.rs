@@ -17,7 +17,7 @@ use hyper_util::{
 use kube::client::middleware::BaseUriLayer;
 use portolan_types::{
     GroupResource, LogicalClusterId, ObjectKey,
-    placement::{NamespaceMapping, Phase, PlacedCopy, PlacementRecord, Source},
+    placement::{CopyPhase, NamespaceMapping, PlacedCopy, PlacementRecord, ProjectionSource},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -37,7 +37,8 @@ type Answer = fn(&Request<Incoming>) -> Response<Full<Bytes>>;
 
 type Upgraded = fn(OnUpgrade) -> BoxFuture<'static, ()>;
 
-/// A physical cluster with one pod, whose streams give `answer`; what it is asked for, without questions about the pod itself.
+/// A physical cluster with one pod, whose streams give `answer`; what it is asked for, without questions about the pod
+/// itself.
 async fn physical(pod: Value, answer: Answer) -> (Client, mpsc::UnboundedReceiver<(String, HeaderMap)>) {
     physical_with(pod, answer, |upgrade| Box::pin(echo(upgrade))).await
 }
@@ -83,8 +84,8 @@ async fn echo(upgrade: OnUpgrade) {
     let _ = tokio::io::copy(&mut from, &mut to).await;
 }
 
-/// The pod as it is known above, and as it is below.
-fn web(uid_below: &str) -> (PodBelow, Value) {
+/// The pod as it is known upstream, and as it is downstream.
+fn web(uid_downstream: &str) -> (DownstreamPod, Value) {
     let (east, cluster) = ("east-uid".parse().unwrap(), LogicalClusterId::new(7));
     let key = ObjectKey::namespaced(
         cluster,
@@ -92,26 +93,26 @@ fn web(uid_below: &str) -> (PodBelow, Value) {
         "shop".parse().unwrap(),
         "web-1".parse().unwrap(),
     );
-    let source = Source {
+    let source = ProjectionSource {
         namespace: "shop".into(),
         name: "web-1".into(),
-        uid: "below".into(),
+        uid: "downstream".into(),
         is_used: false,
         shown: Default::default(),
     };
-    let mut pod = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": "above",
+    let mut pod = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": "upstream",
         "annotations": {"sync.portolan.dev/source": json!({"east-uid": source}).to_string()}}});
     let copy = PlacedCopy {
         name: "east".into(),
         uid: "east-uid".parse().unwrap(),
-        phase: Phase::Projected,
+        phase: CopyPhase::Projected,
         replicas: None,
         epoch: 0,
     };
     PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut pod);
-    let known = PodBelow::of(&pod, &key, &east, NamespaceMapping::Identity, None).unwrap();
-    let below = json!({"metadata": {"name": "web-1", "uid": uid_below, "labels": {"sync.portolan.dev/cluster": cluster.to_string()}}});
-    (known, below)
+    let known = DownstreamPod::of(&pod, &key, &east, NamespaceMapping::Identity, None).unwrap();
+    let downstream = json!({"metadata": {"name": "web-1", "uid": uid_downstream, "labels": {"sync.portolan.dev/cluster": cluster.to_string()}}});
+    (known, downstream)
 }
 
 fn upgrading(to: &'static str) -> HeaderMap {
@@ -135,16 +136,21 @@ fn question<'a>(subresource: &'a str, headers: &'a HeaderMap) -> StreamRequest<'
     StreamRequest { subresource, options: &["command", "stdin"], method: Method::POST, query: "", headers }
 }
 
-async fn asked(stream: &str, headers: &HeaderMap, uid_below: &str, answer: Answer) -> Result<Opened, StreamError> {
-    let (pod, below) = web(uid_below);
-    let (client, _questions) = physical(below, answer).await;
+async fn asked(
+    stream: &str,
+    headers: &HeaderMap,
+    uid_downstream: &str,
+    answer: Answer,
+) -> Result<OpenedStream, StreamError> {
+    let (pod, downstream) = web(uid_downstream);
+    let (client, _questions) = physical(downstream, answer).await;
     open(&client, &pod, &question(stream, headers)).await
 }
 
 #[tokio::test]
 async fn an_upgraded_connection_carries_bytes_both_ways_and_no_credentials_of_the_client() {
-    let (pod, below) = web("below");
-    let (client, mut questions) = physical(below, |_| {
+    let (pod, downstream) = web("downstream");
+    let (client, mut questions) = physical(downstream, |_| {
         let upgrade = Response::builder().status(101).header(CONNECTION, "Upgrade").header(UPGRADE, "SPDY/3.1");
         upgrade.header("set-cookie", "a=b").body(Full::default()).unwrap()
     })
@@ -153,7 +159,7 @@ async fn an_upgraded_connection_carries_bytes_both_ways_and_no_credentials_of_th
     let query = "command=sh&stdin=true&x=y";
     let asked = StreamRequest { query, ..question("exec", &headers) };
     let opened = open(&client, &pod, &asked).await.unwrap();
-    let Opened::Upgraded(headers, upgrade) = opened else { panic!("{opened:?}") };
+    let OpenedStream::Upgraded(headers, upgrade) = opened else { panic!("{opened:?}") };
     assert!(!headers.contains_key("set-cookie"), "{headers:?}");
     let (uri, seen) = questions.recv().await.unwrap();
     assert_eq!(uri, "/api/v1/namespaces/shop/pods/web-1/exec?command=sh&stdin=true");
@@ -168,15 +174,15 @@ async fn an_upgraded_connection_carries_bytes_both_ways_and_no_credentials_of_th
 
 #[tokio::test]
 async fn logs_come_as_a_body() {
-    let opened = asked("log", &HeaderMap::new(), "below", |_| answer(200, "a line\n")).await.unwrap();
-    let Opened::Body(body) = opened else { panic!("{opened:?}") };
+    let opened = asked("log", &HeaderMap::new(), "downstream", |_| answer(200, "a line\n")).await.unwrap();
+    let OpenedStream::Body(body) = opened else { panic!("{opened:?}") };
     assert_eq!(body.collect().await.unwrap().to_bytes(), "a line\n");
 }
 
 #[tokio::test]
 async fn a_pod_that_is_not_ours_is_not_asked() {
-    let (pod, below) = web("another");
-    let (client, mut questions) = physical(below, |_| answer(200, "secrets")).await;
+    let (pod, downstream) = web("another");
+    let (client, mut questions) = physical(downstream, |_| answer(200, "secrets")).await;
     let headers = HeaderMap::new();
     let asked = question("log", &headers);
     let opened = open(&client, &pod, &asked).await;
@@ -192,7 +198,11 @@ async fn refusals_are_told_apart() {
             |_| status(400, "BadRequest", "container x is not valid"),
             "answered 400: container x is not valid",
         ),
-        ("a right that is missing below", |_| status(403, "Forbidden", "User \"portolan\" cannot"), "has no right"),
+        (
+            "a right that is missing downstream",
+            |_| status(403, "Forbidden", "User \"portolan\" cannot"),
+            "has no right",
+        ),
         ("credentials that have expired", |_| answer(401, ""), "has no right"),
         ("a redirect to elsewhere", |_| answer(302, ""), "makes no sense"),
         ("success without a change of protocol", |_| answer(200, "hello"), "makes no sense"),
@@ -204,7 +214,7 @@ async fn refusals_are_told_apart() {
         ("a pod that went meanwhile", |_| status(404, "NotFound", "pods \"web-1\" not found"), "answered 404"),
     ];
     for (case, answer, expected) in refused {
-        let error = asked("exec", &upgrading("websocket"), "below", answer).await.unwrap_err().to_string();
+        let error = asked("exec", &upgrading("websocket"), "downstream", answer).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{case}: {error}");
     }
 }
@@ -212,8 +222,8 @@ async fn refusals_are_told_apart() {
 #[tokio::test]
 async fn what_a_kubelet_writes_is_handed_on_up_to_a_bound() {
     let long: Answer = |_| answer(500, &"x".repeat(1 << 20));
-    let opened = asked("exec", &upgrading("SPDY/3.1"), "below", long).await.unwrap();
-    let Opened::Text(code, text) = opened else { panic!("{opened:?}") };
+    let opened = asked("exec", &upgrading("SPDY/3.1"), "downstream", long).await.unwrap();
+    let OpenedStream::Text(code, text) = opened else { panic!("{opened:?}") };
     assert_eq!((code.as_u16(), text.len()), (500, 1024));
 }
 
@@ -224,7 +234,7 @@ async fn a_physical_cluster_that_is_not_there_is_unreachable() {
     let service = ServiceBuilder::new().layer(BaseUriLayer::new(uri)).map_err(BoxError::from).service(http);
     let headers = HeaderMap::new();
     let asked = question("log", &headers);
-    let opened = open(&Client::new(service, "default"), &web("below").0, &asked).await;
+    let opened = open(&Client::new(service, "default"), &web("downstream").0, &asked).await;
     assert!(matches!(opened, Err(StreamError::Unreachable(_))), "{opened:?}");
 }
 
@@ -235,7 +245,8 @@ fn forwards(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     response.header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io").body(Full::default()).unwrap()
 }
 
-/// A kubelet's end of a port-forward to port 8443, behind which something says back what it hears, until it hears `fail`.
+/// A kubelet's end of a port-forward to port 8443, behind which something says back what it hears, until it hears
+/// `fail`.
 async fn kubelet(upgrade: OnUpgrade) {
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgrade.await.unwrap()), Role::Server, None).await;
     let (mut to, mut from) = socket.split();
@@ -248,18 +259,18 @@ async fn kubelet(upgrade: OnUpgrade) {
     }
 }
 
-async fn forwarded(below: Value, answer: Answer) -> (Result<Forwarded, StreamError>, String) {
-    let (pod, _) = web("below");
-    let (client, mut questions) = physical_with(below, answer, |upgrade| Box::pin(kubelet(upgrade))).await;
+async fn forwarded(downstream: Value, answer: Answer) -> (Result<PortForward, StreamError>, String) {
+    let (pod, _) = web("downstream");
+    let (client, mut questions) = physical_with(downstream, answer, |upgrade| Box::pin(kubelet(upgrade))).await;
     let forwarded = forward(&client, &pod, 8443).await;
     (forwarded, questions.try_recv().map(|(uri, _)| uri).unwrap_or_default())
 }
 
 #[tokio::test]
 async fn a_port_of_a_pod_is_connected_to() {
-    let (connection, uri) = forwarded(web("below").1, forwards).await;
+    let (connection, uri) = forwarded(web("downstream").1, forwards).await;
     assert_eq!(uri, "/api/v1/namespaces/shop/pods/web-1/portforward?ports=8443");
-    let Forwarded { stream, carry } = connection.unwrap();
+    let PortForward { stream, carry } = connection.unwrap();
     let carried = tokio::spawn(carry);
     let (mut from, mut to) = tokio::io::split(stream);
     let sent: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
@@ -277,7 +288,7 @@ async fn a_port_of_a_pod_is_connected_to() {
 
 #[tokio::test]
 async fn a_port_is_connected_to_only_where_that_is_the_pods() {
-    let mut of_node = web("below").1;
+    let mut of_node = web("downstream").1;
     of_node["spec"]["hostNetwork"] = true.into();
     let without_proof: Answer = |request| {
         let mut response = forwards(request);
@@ -292,12 +303,24 @@ async fn a_port_is_connected_to_only_where_that_is_the_pods() {
     let refusals: [(&str, Value, Answer, bool, &str); 5] = [
         ("another pod", web("another").1, forwards, false, "the pod is not on the physical cluster"),
         ("a pod with its node's network", of_node, forwards, false, "the pod has the network of its node"),
-        ("no proof that it was understood", web("below").1, without_proof, true, "does not speak v4.channel.k8s.io"),
-        ("another protocol", web("below").1, another_protocol, true, "does not speak v4.channel.k8s.io"),
-        ("a kubelet that refuses", web("below").1, |_| answer(500, "not running"), true, "answered 500: not running"),
+        (
+            "no proof that it was understood",
+            web("downstream").1,
+            without_proof,
+            true,
+            "does not speak v4.channel.k8s.io",
+        ),
+        ("another protocol", web("downstream").1, another_protocol, true, "does not speak v4.channel.k8s.io"),
+        (
+            "a kubelet that refuses",
+            web("downstream").1,
+            |_| answer(500, "not running"),
+            true,
+            "answered 500: not running",
+        ),
     ];
-    for (case, below, answer, is_asked, expected) in refusals {
-        let (refused, uri) = forwarded(below, answer).await;
+    for (case, downstream, answer, is_asked, expected) in refusals {
+        let (refused, uri) = forwarded(downstream, answer).await;
         let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(why.contains(expected), "{case}: {why}");
         assert_eq!(!uri.is_empty(), is_asked, "{case}");
@@ -306,15 +329,15 @@ async fn a_port_is_connected_to_only_where_that_is_the_pods() {
 
 #[tokio::test]
 async fn a_pod_that_takes_nothing_is_given_up() {
-    let (pod, below) = web("below");
+    let (pod, downstream) = web("downstream");
     let deaf: Upgraded = |upgrade| {
         Box::pin(async move {
             let _held = upgrade.await.unwrap();
             std::future::pending().await
         })
     };
-    let (client, _questions) = physical_with(below, forwards, deaf).await;
-    let Forwarded { mut stream, carry } = forward(&client, &pod, 8443).await.unwrap();
+    let (client, _questions) = physical_with(downstream, forwards, deaf).await;
+    let PortForward { mut stream, carry } = forward(&client, &pod, 8443).await.unwrap();
     tokio::time::pause();
     let carried = tokio::spawn(carry);
     let (piece, mut written) = (vec![0; 1 << 20], 0);

@@ -1,4 +1,5 @@
-//! A tiny physical cluster: lists, watches, conditional writes and server-side apply of a few resources, and scripted failures.
+//! A tiny physical cluster: lists, watches, conditional writes and server-side apply of a few resources, and scripted
+//! failures.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use crate::connector::{ConnectError, Connector};
 
 /// (root, plural, kind, namespaced)
-const RESOURCES: [(&str, &str, &str, bool); 14] = [
+const RESOURCES: [(&str, &str, &str, bool); 17] = [
     ("api/v1", "namespaces", "Namespace", false),
     ("api/v1", "nodes", "Node", false),
     ("api/v1", "configmaps", "ConfigMap", true),
@@ -33,16 +34,22 @@ const RESOURCES: [(&str, &str, &str, bool); 14] = [
     ("apis/apps/v1", "statefulsets", "StatefulSet", true),
     ("apis/batch/v1", "jobs", "Job", true),
     ("apis/autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true),
+    ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", false),
+    // Served while a definition of the name is there.
+    (CUSTOM, "widgets", "Widget", true),
+    (CUSTOM, "bolts", "Bolt", false),
 ];
+/// Group version of the custom kinds.
+const CUSTOM: &str = "apis/example.com/v1";
 
 /// Address: resource, namespace, name.
-type At = (usize, String, String);
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
-type Script = Box<dyn Fn(&Method, &str) -> Option<Canned> + Send>;
+type FakeAddress = (usize, String, String);
+type FakeAnswer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type FakeScript = Box<dyn Fn(&Method, &str) -> Option<CannedAnswer> + Send>;
 
 /// A scripted answer.
 #[derive(Clone, Debug)]
-pub enum Canned {
+pub enum CannedAnswer {
     /// This code and body.
     Answer(u16, Value),
     /// No answer ever.
@@ -52,20 +59,20 @@ pub enum Canned {
 /// The physical cluster. Clones are the same one.
 #[derive(Clone)]
 pub struct FakeCluster {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<FakeClusterState>>,
     changed: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Default)]
-struct Inner {
-    objects: BTreeMap<At, Value>,
-    applied: BTreeMap<At, Value>,
-    events: Vec<(u64, At, &'static str, Value)>,
+struct FakeClusterState {
+    objects: BTreeMap<FakeAddress, Value>,
+    applied: BTreeMap<FakeAddress, Value>,
+    events: Vec<(u64, FakeAddress, &'static str, Value)>,
     version: u64,
     uids: u64,
     requests: Vec<String>,
     delete_options: Vec<Value>,
-    script: Option<Script>,
+    script: Option<FakeScript>,
 }
 
 impl Default for FakeCluster {
@@ -86,12 +93,12 @@ impl Connector for FakeCluster {
 }
 
 impl FakeCluster {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, FakeClusterState> {
         self.inner.lock().expect("no code panics under this lock")
     }
 
     /// Answers by `script` where it gives something, from now on.
-    pub fn script(&self, script: impl Fn(&Method, &str) -> Option<Canned> + Send + 'static) {
+    pub fn script(&self, script: impl Fn(&Method, &str) -> Option<CannedAnswer> + Send + 'static) {
         self.inner().script = Some(Box::new(script));
     }
 
@@ -113,7 +120,7 @@ impl FakeCluster {
     /// All objects of a resource.
     pub fn all(&self, plural: &str) -> Vec<Value> {
         let inner = self.inner();
-        let of = |at: &At| RESOURCES[at.0].1 == plural;
+        let of = |at: &FakeAddress| RESOURCES[at.0].1 == plural;
         inner.objects.iter().filter(|(at, _)| of(at)).map(|(_, object)| object.clone()).collect()
     }
 
@@ -148,7 +155,7 @@ impl FakeCluster {
         self.changed.send_replace(version);
     }
 
-    fn store(&self, inner: &mut Inner, at: &At, event: &'static str, mut object: Value) -> Value {
+    fn store(&self, inner: &mut FakeClusterState, at: &FakeAddress, event: &'static str, mut object: Value) -> Value {
         inner.version += 1;
         let version = inner.version;
         let before = inner.objects.get(at).cloned();
@@ -173,20 +180,20 @@ impl FakeCluster {
         object
     }
 
-    fn erase(&self, inner: &mut Inner, at: &At) -> Option<Value> {
+    fn erase(&self, inner: &mut FakeClusterState, at: &FakeAddress) -> Option<Value> {
         inner.applied.remove(at);
         let mut object = inner.objects.remove(at)?;
         inner.version += 1;
         object::metadata_mut(&mut object).insert("resourceVersion".into(), json!(inner.version.to_string()));
         inner.events.push((inner.version, at.clone(), "DELETED", object.clone()));
         if RESOURCES[at.0].1 == "namespaces" {
-            let inside: Vec<At> = inner.objects.keys().filter(|k| k.1 == at.2).cloned().collect();
+            let inside: Vec<FakeAddress> = inner.objects.keys().filter(|k| k.1 == at.2).cloned().collect();
             inside.iter().for_each(|at| drop(self.erase(inner, at)));
         }
         Some(object)
     }
 
-    async fn serve(&self, request: Request<Body>) -> Answer {
+    async fn serve(&self, request: Request<Body>) -> FakeAnswer {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().trim_start_matches('/').to_owned();
         let query = parts.uri.query().unwrap_or_default().to_owned();
@@ -196,15 +203,15 @@ impl FakeCluster {
             inner.script.as_ref().and_then(|script| script(&parts.method, &format!("/{path}?{query}")))
         };
         match canned {
-            Some(Canned::Hang) => std::future::pending().await,
-            Some(Canned::Answer(code, body)) => return answer(code, &body),
+            Some(CannedAnswer::Hang) => std::future::pending().await,
+            Some(CannedAnswer::Answer(code, body)) => return answer(code, &body),
             None => {}
         }
         let body = body.collect_bytes().await.unwrap_or_default();
         let body = serde_json::from_slice(&body).unwrap_or_default();
         let media = parts.headers.get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let response = match target(&path) {
-            None => discovery(&path).map_or_else(|| answer(404, &json!({})), |found| answer(200, &found)),
+        let response = match target(&path).filter(|target| self.is_served(target.resource)) {
+            None => self.discovery(&path).map_or_else(|| answer(404, &json!({})), |found| answer(200, &found)),
             Some(target) if query.contains("watch=true") => self.watch(&target, &query),
             Some(target) => self.act(&parts.method, media, &target, &query, body),
         };
@@ -212,7 +219,7 @@ impl FakeCluster {
         response
     }
 
-    fn act(&self, method: &Method, media: &str, target: &Target, query: &str, body: Value) -> Answer {
+    fn act(&self, method: &Method, media: &str, target: &FakeTarget, query: &str, body: Value) -> FakeAnswer {
         let mut inner = self.inner();
         let inner = &mut *inner;
         let at =
@@ -220,6 +227,11 @@ impl FakeCluster {
         match (method.as_str(), &target.name) {
             ("GET", None) => list(inner, target, query),
             ("GET", Some(_)) => inner.objects.get(&at).map_or_else(|| absent(&at), |object| answer(200, object)),
+            ("POST" | "PATCH", _)
+                if query.contains("fieldValidation=Strict") && body["spec"].get("unknown").is_some() =>
+            {
+                refuse(400, "BadRequest", &at.2, "strict decoding error: unknown field \"spec.unknown\"")
+            }
             ("POST", None) => self.create(inner, target, body),
             ("PATCH", Some(_)) => self.patch(inner, &at, media, body),
             ("DELETE", Some(_)) => self.delete(inner, &at, &body),
@@ -227,7 +239,7 @@ impl FakeCluster {
         }
     }
 
-    fn create(&self, inner: &mut Inner, target: &Target, mut body: Value) -> Answer {
+    fn create(&self, inner: &mut FakeClusterState, target: &FakeTarget, mut body: Value) -> FakeAnswer {
         let at = (target.resource, target.namespace.clone().unwrap_or_default(), object::name(&body).to_owned());
         let namespaces = RESOURCES.iter().position(|r| r.1 == "namespaces").unwrap_or_default();
         let home = target.namespace.as_ref().map(|name| (namespaces, String::new(), name.clone()));
@@ -248,7 +260,7 @@ impl FakeCluster {
         answer(201, &made)
     }
 
-    fn patch(&self, inner: &mut Inner, at: &At, media: &str, mut body: Value) -> Answer {
+    fn patch(&self, inner: &mut FakeClusterState, at: &FakeAddress, media: &str, mut body: Value) -> FakeAnswer {
         let Some(live) = inner.objects.get(at).cloned() else { return refuse(409, "Conflict", &at.2, "no such uid") };
         for key in ["uid", "resourceVersion"] {
             let wanted = object::metadata_mut(&mut body).remove(key);
@@ -265,7 +277,11 @@ impl FakeCluster {
             let before = inner.applied.insert(at.clone(), body.clone()).filter(|_| is_applied);
             keep_ports_of_others(&live, before.as_ref(), &mut body);
         }
-        merge(&mut merged, body);
+        if media.starts_with("application/strategic-merge") {
+            merge_by_name(&mut merged, body);
+        } else {
+            merge(&mut merged, body);
+        }
         if has_nameless_port(&merged) {
             return refuse(422, "Invalid", &at.2, "spec.ports[1].name: Required value");
         }
@@ -273,7 +289,7 @@ impl FakeCluster {
         answer(200, &made)
     }
 
-    fn delete(&self, inner: &mut Inner, at: &At, options: &Value) -> Answer {
+    fn delete(&self, inner: &mut FakeClusterState, at: &FakeAddress, options: &Value) -> FakeAnswer {
         inner.delete_options.push(options.clone());
         let Some(live) = inner.objects.get(at).cloned() else { return absent(at) };
         let conditions = options["preconditions"].as_object().cloned().unwrap_or_default();
@@ -290,7 +306,7 @@ impl FakeCluster {
         answer(200, &json!({"kind": "Status", "status": "Success"}))
     }
 
-    fn watch(&self, target: &Target, query: &str) -> Answer {
+    fn watch(&self, target: &FakeTarget, query: &str) -> FakeAnswer {
         let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).and_then(|v| v.parse().ok());
         let (resource, cluster, labelled) = (target.resource, self.clone(), is_labelled(query));
         let state = (from.unwrap_or(0_u64), self.changed.subscribe());
@@ -320,13 +336,13 @@ impl FakeCluster {
     }
 }
 
-struct Target {
+struct FakeTarget {
     resource: usize,
     namespace: Option<String>,
     name: Option<String>,
 }
 
-fn target(path: &str) -> Option<Target> {
+fn target(path: &str) -> Option<FakeTarget> {
     let (root, rest) =
         RESOURCES.iter().find_map(|(root, ..)| Some((*root, path.strip_prefix(root)?.strip_prefix('/')?)))?;
     let parts: Vec<&str> = rest.split('/').collect();
@@ -334,31 +350,53 @@ fn target(path: &str) -> Option<Target> {
     let text = |part: &&str| Some((*part).to_owned());
     match parts.as_slice() {
         ["namespaces", namespace, plural] => {
-            Some(Target { resource: find(plural)?, namespace: text(namespace), name: None })
+            Some(FakeTarget { resource: find(plural)?, namespace: text(namespace), name: None })
         }
-        ["namespaces", namespace, plural, name] => {
-            Some(Target { resource: find(plural)?, namespace: text(namespace), name: text(name) })
+        ["namespaces", namespace, plural, name]
+        | ["namespaces", namespace, plural, name, "resize" | "ephemeralcontainers"] => {
+            Some(FakeTarget { resource: find(plural)?, namespace: text(namespace), name: text(name) })
         }
-        [plural] => Some(Target { resource: find(plural)?, namespace: None, name: None }),
-        [plural, name] => Some(Target { resource: find(plural)?, namespace: None, name: text(name) }),
+        [plural] => Some(FakeTarget { resource: find(plural)?, namespace: None, name: None }),
+        [plural, name] => Some(FakeTarget { resource: find(plural)?, namespace: None, name: text(name) }),
         _ => None,
     }
 }
 
-fn discovery(path: &str) -> Option<Value> {
+impl FakeCluster {
+    /// Returns true for a resource that is built in, or has a definition.
+    fn is_served(&self, resource: usize) -> bool {
+        let (root, plural, ..) = RESOURCES[resource];
+        let name = format!("{plural}.example.com");
+        root != CUSTOM || self.inner().objects.values().any(|object| object::name(object) == name)
+    }
+
+    fn discovery(&self, path: &str) -> Option<Value> {
+        discovery(path, |resource| self.is_served(resource))
+    }
+}
+
+fn discovery(path: &str, is_served: impl Fn(usize) -> bool) -> Option<Value> {
     match path {
         "readyz" => Some(json!("ok")),
         "version" => Some(json!({"gitVersion": "v1.36.0"})),
-        "apis" => Some(json!({"groups": [
-            {"name": "apps", "preferredVersion": {"version": "v1"}},
-            {"name": "autoscaling", "preferredVersion": {"version": "v2"}},
-            {"name": "batch", "preferredVersion": {"version": "v1"}},
-            {"name": "discovery.k8s.io", "preferredVersion": {"version": "v1"}},
-        ]})),
+        "apis" => {
+            let mut groups = vec![
+                json!({"name": "apps", "preferredVersion": {"version": "v1"}}),
+                json!({"name": "autoscaling", "preferredVersion": {"version": "v2"}}),
+                json!({"name": "batch", "preferredVersion": {"version": "v1"}}),
+                json!({"name": "discovery.k8s.io", "preferredVersion": {"version": "v1"}}),
+            ];
+            if RESOURCES.iter().enumerate().any(|(at, (root, ..))| *root == CUSTOM && is_served(at)) {
+                let versions = json!([{"version": "v1"}]);
+                groups
+                    .push(json!({"name": "example.com", "preferredVersion": {"version": "v1"}, "versions": versions}));
+            }
+            Some(json!({"groups": groups}))
+        }
         _ => {
-            let of = RESOURCES.iter().filter(|(root, ..)| *root == path);
+            let of = RESOURCES.iter().enumerate().filter(|(at, (root, ..))| *root == path && is_served(*at));
             let list: Vec<Value> =
-                of.map(|(_, plural, kind, ns)| json!({"name": plural, "kind": kind, "namespaced": ns})).collect();
+                of.map(|(_, (_, plural, kind, ns))| json!({"name": plural, "kind": kind, "namespaced": ns})).collect();
             (!list.is_empty()).then(|| json!({"kind": "APIResourceList", "resources": list}))
         }
     }
@@ -368,7 +406,7 @@ fn is_labelled(query: &str) -> bool {
     query.contains("sync.portolan.dev")
 }
 
-fn list(inner: &Inner, target: &Target, query: &str) -> Answer {
+fn list(inner: &FakeClusterState, target: &FakeTarget, query: &str) -> FakeAnswer {
     let labelled = is_labelled(query);
     let items: Vec<&Value> = inner
         .objects
@@ -385,7 +423,7 @@ fn list(inner: &Inner, target: &Target, query: &str) -> Answer {
     answer(200, &json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": version}, "items": items}))
 }
 
-fn at(plural: &str, object: &Value) -> At {
+fn at(plural: &str, object: &Value) -> FakeAddress {
     let resource = RESOURCES.iter().position(|r| r.1 == plural).unwrap_or_default();
     (resource, object::namespace(object).to_owned(), object::name(object).to_owned())
 }
@@ -430,6 +468,29 @@ fn has_nameless_port(object: &Value) -> bool {
 }
 
 /// Takes out what was applied before and is not now.
+/// Merges lists of objects by their names.
+fn merge_by_name(live: &mut Value, mut patch: Value) {
+    if let Some(fields) = patch.as_object_mut() {
+        fields.remove("$patch");
+    }
+    match (live, patch) {
+        (Value::Object(live), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge_by_name(live.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(live), Value::Array(patch)) => {
+            for item in patch {
+                match live.iter_mut().find(|known| known["name"] == item["name"]) {
+                    Some(known) => merge_by_name(known, item),
+                    None => live.push(item),
+                }
+            }
+        }
+        (live, patch) => *live = patch,
+    }
+}
+
 fn prune(live: &mut Value, before: &Value, now: &Value) {
     let (Some(live), Some(before)) = (live.as_object_mut(), before.as_object()) else { return };
     for (key, old) in before {
@@ -448,11 +509,11 @@ fn prune(live: &mut Value, before: &Value, now: &Value) {
     }
 }
 
-fn absent(at: &At) -> Answer {
+fn absent(at: &FakeAddress) -> FakeAnswer {
     refuse(404, "NotFound", &at.2, "not found")
 }
 
-fn refuse(code: u16, reason: &str, name: &str, message: &str) -> Answer {
+fn refuse(code: u16, reason: &str, name: &str, message: &str) -> FakeAnswer {
     answer(
         code,
         &json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message,
@@ -460,13 +521,13 @@ fn refuse(code: u16, reason: &str, name: &str, message: &str) -> Answer {
     )
 }
 
-fn answer(code: u16, body: &Value) -> Answer {
+fn answer(code: u16, body: &Value) -> FakeAnswer {
     let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     response
 }
 
-fn streamed(frames: impl Stream<Item = Result<http_body::Frame<Bytes>, Infallible>> + Send + 'static) -> Answer {
+fn streamed(frames: impl Stream<Item = Result<http_body::Frame<Bytes>, Infallible>> + Send + 'static) -> FakeAnswer {
     Response::new(StreamBody::new(frames.boxed()).boxed_unsync())
 }

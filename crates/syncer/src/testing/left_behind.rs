@@ -4,31 +4,32 @@ use std::{sync::Arc, time::Duration};
 
 use portolan_types::{
     object,
-    placement::{CopyIdentity, Phase},
+    placement::{CopyIdentity, CopyPhase},
     upstream::CopyState,
 };
 use serde_json::{Value, json};
 
-use super::{FakeCluster, suite::Stage};
+use super::{FakeCluster, suite::SyncStage};
 use crate::worker::LeftBehindOrder;
 
 fn data(value: &str) -> Value {
     json!({"metadata": {}, "data": {"a": value}})
 }
 
-/// A stage on a cluster where the registration 8 has left the copies `a` and `b`, of which the registration 9 is to have `a`.
-async fn returned(cluster: &FakeCluster) -> Stage {
-    let former = Stage::start(Arc::new(cluster.clone()), 8).await.unwrap();
+/// A stage on a cluster where the registration 8 has left the copies `a` and `b`, of which the registration 9 is to
+/// have `a`.
+async fn returned(cluster: &FakeCluster) -> SyncStage {
+    let former = SyncStage::start(Arc::new(cluster.clone()), 8).await.unwrap();
     for name in ["a", "b"] {
-        former.place("configmaps", name, data("1"), Phase::Active);
+        former.place("configmaps", name, data("1"), CopyPhase::Active);
     }
     former.until("the copies are there", async |_| cluster.all("configmaps").len() == 2).await.unwrap();
     let stage = former.registered_anew(9).await.unwrap();
-    stage.place("configmaps", "a", data("2"), Phase::Active);
+    stage.place("configmaps", "a", data("2"), CopyPhase::Active);
     stage
 }
 
-fn left_behind(stage: &Stage) -> u64 {
+fn left_behind(stage: &SyncStage) -> u64 {
     stage.upstream.cluster().map_or(0, |report| report.left_behind)
 }
 

@@ -1,6 +1,8 @@
 //! An upstream in memory, a tiny physical cluster in memory, and the suite that every kind of physical cluster passes.
 
 mod cluster;
+#[cfg(test)]
+mod custom;
 pub mod suite;
 mod upstream;
 
@@ -11,9 +13,11 @@ mod loops;
 #[cfg(test)]
 mod namespaces;
 #[cfg(test)]
-mod out_of_reach;
+mod pod_views;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreachable;
 
-pub use cluster::{Canned, FakeCluster};
+pub use cluster::{CannedAnswer, FakeCluster};
 pub use upstream::{MemoryUpstream, SharedUpstream};

@@ -1,15 +1,15 @@
-//! Namespaces below that the worker did not make.
+//! Namespaces downstream that the worker did not make.
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_types::{object, placement::Phase, upstream::CopyState};
+use portolan_types::{object, placement::CopyPhase, upstream::CopyState};
 use serde_json::{Value, json};
 
-use super::{FakeCluster, MemoryUpstream, suite::Stage};
+use super::{FakeCluster, MemoryUpstream, suite::SyncStage};
 use crate::NamespaceIdentity;
 
-async fn stage(cluster: &FakeCluster) -> Stage {
-    Stage::start(Arc::new(cluster.clone()), 9).await.unwrap()
+async fn stage(cluster: &FakeCluster) -> SyncStage {
+    SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap()
 }
 
 fn data(value: &str) -> Value {
@@ -21,11 +21,11 @@ async fn a_namespace_of_somebody_else_is_not_used() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     cluster.put("namespaces", json!({"metadata": {"name": stage.namespace()}}));
-    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
-    let told = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "Conflict");
+    let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
+    let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "Conflict");
     stage.until("the conflict is told", told).await.unwrap();
     assert_eq!(cluster.all("configmaps").len(), 0);
-    let conflicts = |s: &Stage| s.upstream.cluster().map_or(0, |report| report.namespace_conflicts.len());
+    let conflicts = |s: &SyncStage| s.upstream.cluster().map_or(0, |report| report.namespace_conflicts.len());
     stage.until("and told of the physical cluster", async |s| conflicts(s) == 1).await.unwrap();
     stage.upstream.delete(&key);
     stage.until("until nothing is to go there", async |s| conflicts(s) == 0).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_namespace_is_taken_over_only_when_it_is_empty_and_its_owner_is_gone()
             let claim = json!({"metadata": {"name": name, "namespace": stage.namespace()}});
             cluster.put("persistentvolumeclaims", claim);
         }
-        let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+        let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
         match expected {
             None => {
                 stage.until(case, async |_| cluster.all("configmaps").len() == 1).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_namespace_is_taken_over_only_when_it_is_empty_and_its_owner_is_gone()
                 assert_ne!(&*owner, "gone", "{case}");
             }
             Some(text) => {
-                let told = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { message, .. }) if message.contains(text));
+                let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { message, .. }) if message.contains(text));
                 stage.until(case, told).await.unwrap();
                 assert_eq!(cluster.all("configmaps").len(), 0, "{case}");
             }
@@ -108,8 +108,8 @@ async fn whose_namespace_is_in_the_way_is_not_told_to_a_tenant() {
     cluster.put("namespaces", identity.to_namespace(&stage.namespace().parse().unwrap()));
     let claim = json!({"metadata": {"name": "theirs", "namespace": stage.namespace()}});
     cluster.put("persistentvolumeclaims", claim);
-    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
-    let conflicts = |s: &Stage| s.upstream.cluster().map(|report| report.namespace_conflicts).unwrap_or_default();
+    let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
+    let conflicts = |s: &SyncStage| s.upstream.cluster().map(|report| report.namespace_conflicts).unwrap_or_default();
     stage.until("the conflict is told", async |s| conflicts(s).len() == 1).await.unwrap();
     let Some(CopyState::Failed { reason, message, .. }) = stage.upstream.last_report(&key) else {
         panic!("it is told")

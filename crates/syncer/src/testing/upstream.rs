@@ -1,4 +1,5 @@
-//! The logical side in memory, for one physical cluster. It also shows how an implementation of `Upstream` uses the pure parts.
+//! The logical side in memory, for one physical cluster. It also shows how an implementation of `Upstream` uses the
+//! pure parts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -6,29 +7,33 @@ use std::{
 };
 
 use portolan_types::{
-    BoxFuture, GroupVersionKind, ObjectKey, Reason, ResourceVersion, Status, Uid, object,
-    placement::{Phase, PlacedCopy, PlacementRecord},
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Reason, ResourceVersion, ScaleFields, Status, Uid, object,
+    placement::{CopyPhase, PlacedCopy, PlacementRecord},
     upstream::{
-        ChangeStream, Changes, ClusterReport, CopyReport, CopyState, Debt, Projection, Snapshot, Upstream,
-        UpstreamError, UpstreamObject,
+        ChangeStream, ClusterReport, CopyReport, CopyState, CustomKindRules, Debt, PlacedSnapshot, PodToken,
+        PodTokenRequest, Projection, UnplacedObject, Upstream, UpstreamChanges, UpstreamError, UpstreamObject,
+        UpstreamRead,
     },
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use crate::{CopyStatus, project, status};
+use crate::{
+    CopyStatus, project,
+    status::{self, StatusShape},
+};
 
 /// Objects in memory with the records of one physical cluster.
 pub struct MemoryUpstream {
     physical: Uid,
     plane: Option<&'static str>,
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryUpstreamState>,
     revision: watch::Sender<u64>,
     are_projections_held: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct MemoryUpstreamState {
     objects: BTreeMap<ObjectKey, UpstreamObject>,
     log: Vec<(u64, ObjectKey)>,
     copies: HashMap<ObjectKey, CopyStatus>,
@@ -43,9 +48,20 @@ struct Inner {
     others: BTreeSet<Uid>,
     times_asked: usize,
     refused: Option<&'static str>,
+    event_writes: usize,
+    custom: CustomKindRules,
+    scales: HashMap<GroupResource, ScaleFields>,
+    heartbeats: Vec<u64>,
+    tokens: u64,
+    renew_at: i64,
 }
 
 impl MemoryUpstream {
+    /// Sets the time at which tokens that are issued from now on are renewed.
+    pub fn renew_tokens_at(&self, seconds: i64) {
+        self.inner().renew_at = seconds;
+    }
+
     /// The name of the control plane.
     pub const PLANE: &str = "plane";
 
@@ -60,12 +76,13 @@ impl MemoryUpstream {
         Arc::new(Self { physical, plane, inner: Mutex::default(), revision, are_projections_held })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, MemoryUpstreamState> {
         self.inner.lock().expect("no code panics under this lock")
     }
 
-    /// Writes an object, placed on the physical cluster as `phase` and `epoch` say; generation and uid are kept or made.
-    pub fn place(&self, key: &ObjectKey, kind: &GroupVersionKind, mut object: Value, phase: Phase, epoch: u64) {
+    /// Writes an object, placed on the physical cluster as `phase` and `epoch` say; generation and uid are kept or
+    /// made.
+    pub fn place(&self, key: &ObjectKey, kind: &GroupVersionKind, mut object: Value, phase: CopyPhase, epoch: u64) {
         let copy = PlacedCopy { name: "member".into(), uid: self.physical.clone(), phase, replicas: None, epoch };
         PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
         self.write(key, kind, object);
@@ -121,14 +138,16 @@ impl MemoryUpstream {
         self.store(&mut self.inner(), key, &GroupVersionKind::new("", "", ""), None);
     }
 
-    fn store(&self, inner: &mut Inner, key: &ObjectKey, kind: &GroupVersionKind, object: Option<Value>) {
+    fn store(&self, inner: &mut MemoryUpstreamState, key: &ObjectKey, kind: &GroupVersionKind, object: Option<Value>) {
         let revision = *self.revision.borrow() + 1;
         match object {
             Some(object) => {
                 let version = ResourceVersion::new(revision).unwrap_or(ResourceVersion::FIRST);
+                let scale = inner.scales.get(&key.resource).cloned();
+                let (key, kind) = (key.clone(), kind.clone());
                 let stored =
-                    UpstreamObject { key: key.clone(), revision: version, kind: kind.clone(), object, is_held: false };
-                inner.objects.insert(key.clone(), stored);
+                    UpstreamObject { key: key.clone(), revision: version, kind, object, is_held: false, scale };
+                inner.objects.insert(key, stored);
             }
             None => {
                 inner.objects.remove(key);
@@ -145,7 +164,7 @@ impl MemoryUpstream {
         self.revision.send_modify(|_| ());
     }
 
-    /// What is shown from below waits from now on, or goes on.
+    /// Holds projections back from now on, or lets them go on.
     pub fn hold_projections(&self, are_held: bool) {
         self.are_projections_held.send_replace(are_held);
     }
@@ -170,7 +189,7 @@ impl MemoryUpstream {
         self.inner().others.insert(other);
     }
 
-    /// How often it was asked whether a physical cluster exists.
+    /// Returns the number of questions whether a physical cluster exists.
     pub fn times_asked(&self) -> usize {
         self.inner().times_asked
     }
@@ -184,6 +203,21 @@ impl MemoryUpstream {
     /// The object as it is.
     pub fn object(&self, key: &ObjectKey) -> Option<Value> {
         self.inner().objects.get(key).map(|found| found.object.clone())
+    }
+
+    /// The heartbeats so far, each with the number of answers since the last silence.
+    pub fn heartbeats(&self) -> Vec<u64> {
+        self.inner().heartbeats.clone()
+    }
+
+    /// Allows custom kinds from now on, and hands down these definitions.
+    pub fn allow_kinds(&self, rules: CustomKindRules) {
+        self.inner().custom = rules;
+    }
+
+    /// Objects of a resource that are written from now on have a scale.
+    pub fn scale_by(&self, resource: &GroupResource, scale: ScaleFields) {
+        self.inner().scales.insert(resource.clone(), scale);
     }
 
     /// Keys of all objects of a resource.
@@ -206,6 +240,11 @@ impl MemoryUpstream {
         self.inner().reports.len()
     }
 
+    /// Number of writes of Events so far.
+    pub fn event_count(&self) -> usize {
+        self.inner().event_writes
+    }
+
     /// The last report about the physical cluster.
     pub fn cluster(&self) -> Option<ClusterReport> {
         self.inner().cluster.clone()
@@ -216,12 +255,9 @@ impl MemoryUpstream {
         self.inner().debts.clone()
     }
 
-    fn check(&self) -> Result<MutexGuard<'_, Inner>, UpstreamError> {
+    fn check(&self) -> Result<MutexGuard<'_, MemoryUpstreamState>, UpstreamError> {
         let inner = self.inner();
-        match inner.is_failing {
-            true => Err(UpstreamError::Failed(Status::internal("scripted"))),
-            false => Ok(inner),
-        }
+        if inner.is_failing { Err(UpstreamError::Failed(Status::internal("scripted"))) } else { Ok(inner) }
     }
 
     fn take_report(&self, report: CopyReport) -> Result<(), UpstreamError> {
@@ -237,7 +273,8 @@ impl MemoryUpstream {
         let unreported = CopyStatus::unreported(entry.name, entry.uid, entry.replicas);
         let copy = inner.copies.entry(report.key.clone()).or_insert(unreported);
         copy.update(report.state.clone(), "2026-01-01T00:00:00Z");
-        let merged = status::merge(&found.kind.group_kind(), &found.object, std::slice::from_ref(copy));
+        let shape = StatusShape { kind: &found.kind.group_kind(), scale: found.scale.as_ref() };
+        let merged = status::merge_as(shape, &found.object, std::slice::from_ref(copy));
         inner.reports.push(report);
         if found.object.get("status") != Some(&merged) {
             let mut object = found.object;
@@ -248,7 +285,7 @@ impl MemoryUpstream {
     }
 
     /// Takes the entry off, and the object too when it was only waiting for that.
-    fn drop_entry(&self, inner: &mut Inner, key: &ObjectKey, uid: &Uid) {
+    fn drop_entry(&self, inner: &mut MemoryUpstreamState, key: &ObjectKey, uid: &Uid) {
         let Some(found) = inner.objects.get(key).filter(|f| object::uid(&f.object).as_ref() == Some(uid)).cloned()
         else {
             return;
@@ -263,7 +300,7 @@ impl MemoryUpstream {
     }
 
     /// Takes an owner off its dependents, as the garbage collector does.
-    fn drop_references(&self, inner: &mut Inner, owner: &Uid) {
+    fn drop_references(&self, inner: &mut MemoryUpstreamState, owner: &Uid) {
         let owned = |found: &&UpstreamObject| {
             object::owner_references(&found.object).iter().any(|reference| reference["uid"] == **owner)
         };
@@ -280,7 +317,7 @@ impl MemoryUpstream {
     }
 
     /// Returns true for what an object that is placed there controls, and for claims beside a StatefulSet that is.
-    fn comes_from_a_copy(&self, inner: &Inner, key: &ObjectKey, shown: &Value) -> bool {
+    fn comes_from_a_copy(&self, inner: &MemoryUpstreamState, key: &ObjectKey, shown: &Value) -> bool {
         let is_beside = |other: &ObjectKey| other.cluster == key.cluster && other.scope == key.scope;
         let Some(owner) = object::controller_of(shown) else {
             let is_set = |found: &UpstreamObject| &*found.kind.kind == "StatefulSet" && self.is_placed(&found.object);
@@ -323,38 +360,39 @@ impl MemoryUpstream {
         }
         for (key, subject, event) in projection.events {
             if inner.objects.contains_key(&subject) {
+                inner.event_writes += 1;
                 self.store(&mut inner, &key, &GroupVersionKind::new("", "v1", "Event"), Some(event));
             }
         }
         for key in projection.gone {
             let Some(found) = inner.objects.get(&key).cloned() else { continue };
             match project::merge_gone(&found.object, &self.physical) {
-                project::Gone::Unchanged => {}
-                project::Gone::Changed(object) => self.store(&mut inner, &key, &found.kind, Some(object)),
-                project::Gone::Removed => self.store(&mut inner, &key, &found.kind, None),
+                project::ProjectionRemoval::Unchanged => {}
+                project::ProjectionRemoval::Changed(object) => self.store(&mut inner, &key, &found.kind, Some(object)),
+                project::ProjectionRemoval::Removed => self.store(&mut inner, &key, &found.kind, None),
             }
         }
         Ok(())
     }
 }
 
-struct Stream {
+struct MemoryChangeStream {
     upstream: Arc<MemoryUpstream>,
     receiver: watch::Receiver<u64>,
     after: u64,
 }
 
-impl Stream {
-    fn ready(&self) -> Result<Option<Changes>, UpstreamError> {
+impl MemoryChangeStream {
+    fn ready(&self) -> Result<Option<UpstreamChanges>, UpstreamError> {
         let inner = self.upstream.check()?;
         let keys: Vec<_> = inner.log.iter().filter(|(at, _)| *at > self.after).map(|(_, key)| key.clone()).collect();
         let revision = inner.log.last().map(|(at, _)| *at).and_then(ResourceVersion::new);
-        Ok(revision.filter(|_| !keys.is_empty()).map(|revision| Changes { revision, keys }))
+        Ok(revision.filter(|_| !keys.is_empty()).map(|revision| UpstreamChanges { revision, keys }))
     }
 }
 
-impl ChangeStream for Stream {
-    fn next(&mut self) -> BoxFuture<'_, Result<Changes, UpstreamError>> {
+impl ChangeStream for MemoryChangeStream {
+    fn next(&mut self) -> BoxFuture<'_, Result<UpstreamChanges, UpstreamError>> {
         Box::pin(async move {
             loop {
                 if let Some(changes) = self.ready()? {
@@ -385,14 +423,14 @@ impl Upstream for SharedUpstream {
         })
     }
 
-    fn snapshot<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
+    fn snapshot<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<PlacedSnapshot, UpstreamError>> {
         Box::pin(async move {
             let inner = self.0.check()?;
             let revision = ResourceVersion::new(*self.0.revision.borrow()).unwrap_or(ResourceVersion::FIRST);
             let named = |upstream: &UpstreamObject| (upstream.key.clone(), object::uid(&upstream.object));
             let placed = inner.objects.values().filter(|found| self.0.is_placed(&found.object) && !inner.is_empty);
             let objects = placed.map(named).collect();
-            Ok(Snapshot { revision, objects })
+            Ok(PlacedSnapshot { revision, objects })
         })
     }
 
@@ -404,7 +442,7 @@ impl Upstream for SharedUpstream {
         Box::pin(async move {
             drop(self.0.check()?);
             let (upstream, receiver) = (self.0.clone(), self.0.revision.subscribe());
-            Ok(Box::new(Stream { upstream, receiver, after: after.get() }) as Box<dyn ChangeStream>)
+            Ok(Box::new(MemoryChangeStream { upstream, receiver, after: after.get() }) as Box<dyn ChangeStream>)
         })
     }
 
@@ -413,16 +451,59 @@ impl Upstream for SharedUpstream {
             drop(self.0.check()?);
             let (upstream, receiver) = (self.0.clone(), self.0.revision.subscribe());
             let after = *self.0.revision.borrow();
-            Ok(Box::new(Stream { upstream, receiver, after }) as Box<dyn ChangeStream>)
+            Ok(Box::new(MemoryChangeStream { upstream, receiver, after }) as Box<dyn ChangeStream>)
         })
     }
 
-    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
-        Box::pin(async move { Ok(self.0.check()?.objects.get(key).cloned()) })
+    fn get<'a>(&'a self, _physical: &'a Uid, key: &'a ObjectKey) -> BoxFuture<'a, Result<UpstreamRead, UpstreamError>> {
+        Box::pin(async move {
+            Ok(match self.0.check()?.objects.get(key) {
+                None => UpstreamRead::Absent,
+                Some(found) if self.0.is_placed(&found.object) => UpstreamRead::Placed(Box::new(found.clone())),
+                Some(found) => UpstreamRead::NotPlaced(UnplacedObject {
+                    uid: object::uid(&found.object),
+                    has_record: PlacementRecord::of(&found.object).is_some(),
+                }),
+            })
+        })
+    }
+
+    fn namespace_labels<'a>(
+        &'a self,
+        _physical: &'a Uid,
+        key: &'a ObjectKey,
+    ) -> BoxFuture<'a, Result<Option<Map<String, Value>>, UpstreamError>> {
+        Box::pin(async move {
+            let inner = self.0.check()?;
+            if !inner.objects.get(key).is_some_and(|found| self.0.is_placed(&found.object)) {
+                return Ok(None);
+            }
+            let is_around = |namespace: &&UpstreamObject| {
+                &*namespace.key.resource.resource == "namespaces"
+                    && namespace.key.cluster == key.cluster
+                    && key.namespace().is_some_and(|name| name.as_str() == namespace.key.name.as_str())
+            };
+            let around = inner.objects.values().find(is_around);
+            let labels = around.and_then(|around| object::metadata(&around.object).get("labels")?.as_object().cloned());
+            Ok(Some(labels.unwrap_or_default()))
+        })
     }
 
     fn is_default(&self, object: &UpstreamObject, pointer: &str) -> bool {
         object.object.pointer(pointer).and_then(Value::as_str) == Some("the default")
+    }
+
+    fn custom_kinds<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<CustomKindRules, UpstreamError>> {
+        Box::pin(async move { Ok(self.0.check()?.custom.clone()) })
+    }
+
+    fn pod_token<'a>(&'a self, request: PodTokenRequest<'a>) -> BoxFuture<'a, Result<Option<PodToken>, UpstreamError>> {
+        let mut inner = self.0.inner();
+        inner.tokens += 1;
+        let token = format!("{} of {}, number {}", request.account, request.key.name, inner.tokens);
+        let issued = PodToken { token, authority: "authority".into(), renew_at: inner.renew_at };
+        let gives = request.account != "none";
+        Box::pin(async move { Ok(gives.then_some(issued)) })
     }
 
     fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>> {
@@ -472,6 +553,13 @@ impl Upstream for SharedUpstream {
 
     fn newest_syncer<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<u64, UpstreamError>> {
         Box::pin(async move { Ok(self.0.check()?.newest_syncer) })
+    }
+
+    fn heartbeat<'a>(&'a self, _physical: &'a Uid, unbroken: u64) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            self.0.check()?.heartbeats.push(unbroken);
+            Ok(())
+        })
     }
 
     fn report_cluster<'a>(

@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-/// What an object says that the API of the physical cluster has no field for, as JSON pointers.
+/// Fields of an object that the API of the physical cluster does not have, as JSON pointers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lacking {
-    /// Left out: they say what holds without them too.
+pub struct MissingFields {
+    /// Fields that are left out: their value is the default.
     pub defaults: Vec<String>,
-    /// They mean something.
+    /// Fields that have a meaning.
     pub meant: Vec<String>,
 }
 
-/// The first version whose fields are all known above. Members before it are asked what they have.
+/// First minor version whose fields are all known. Older clusters are queried for theirs.
 const OWN_MINOR: u32 = 36;
 
-/// Whether a physical cluster of this version (`v1.33.2`) may lack fields.
+/// Returns true when a physical cluster of this version (`v1.33.2`) may lack fields.
 pub(crate) fn may_lack_fields(version: &str) -> bool {
     let minor = version.trim_start_matches('v').split('.').nth(1);
     let minor =
@@ -22,7 +22,7 @@ pub(crate) fn may_lack_fields(version: &str) -> bool {
     minor.is_none_or(|minor: u32| minor < OWN_MINOR)
 }
 
-/// Takes out what a pointer names.
+/// Removes the field that a pointer names.
 pub(super) fn remove(object: &mut Value, pointer: &str) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
     if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {

@@ -6,7 +6,7 @@ use portolan_types::GroupVersionKind;
 use serde_json::Value;
 
 use super::pods;
-use crate::rules::Refusal;
+use crate::rules::SyncRefusal;
 
 /// Audiences that API servers accept by default, or that are commonly configured.
 const USUAL_AUDIENCES: [&str; 5] = [
@@ -16,7 +16,8 @@ const USUAL_AUDIENCES: [&str; 5] = [
     "https://kubernetes.default",
     "kubernetes",
 ];
-/// Types of Secrets with which clients authenticate to the API server: the token of the first is made by the physical cluster.
+/// Types of Secrets with which clients authenticate to the API server: the token of the first is made by the physical
+/// cluster.
 const CREDENTIAL_SECRETS: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
 /// Deepest nesting that is looked into; decoding bounds it too.
 const MAX_DEPTH: usize = 64;
@@ -24,14 +25,15 @@ const MAX_DEPTH: usize = 64;
 /// Audiences that the API server of a physical cluster accepts in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcceptedAudiences {
-    /// The API server did not tell, for this reason: each audience may be accepted.
+    /// Unknown, for this reason: each audience may be accepted.
     Unknown(String),
     /// All of them.
     Known(BTreeSet<String>),
 }
 
 impl AcceptedAudiences {
-    /// Returns those that the API server told, with the usual ones and those of the `host` by which it is reached.
+    /// Returns the audiences that the API server reported, the usual ones, and those of the `host` that it is reached
+    /// by.
     pub(crate) fn known(told: impl IntoIterator<Item = String>, host: Option<&str>) -> Self {
         let usual = USUAL_AUDIENCES.map(str::to_owned);
         let of_host = host.into_iter().flat_map(|host| {
@@ -45,16 +47,17 @@ impl AcceptedAudiences {
     }
 
     /// Checks that a token for `audience` is no credential for the API server.
-    fn check(&self, audience: &str) -> Result<(), Refusal> {
-        let refuse =
-            |what: String| Err(Refusal::not_syncable(format!("{what} is not allowed on a shared physical cluster")));
+    fn check(&self, audience: &str) -> Result<(), SyncRefusal> {
+        let refuse = |what: String| {
+            Err(SyncRefusal::not_syncable(format!("{what} is not allowed on a shared physical cluster")))
+        };
         match self {
             _ if audience.is_empty() => refuse("a token for its API server".into()),
             Self::Known(accepted) if accepted.contains(audience) => {
                 refuse(format!("a token for the audience {audience:?}, which its API server accepts,"))
             }
             Self::Known(_) => Ok(()),
-            Self::Unknown(why) => Err(Refusal::not_syncable(format!(
+            Self::Unknown(why) => Err(SyncRefusal::not_syncable(format!(
                 "a token for the audience {audience:?} may be a credential for the API server of the physical cluster: the audiences \
                  that it accepts are not known ({why})"
             ))),
@@ -62,9 +65,9 @@ impl AcceptedAudiences {
     }
 }
 
-/// Refuses volumes and Secrets by which a copy gets credentials for the API server of its physical cluster. Volumes are found by their
-/// shape wherever they stand: controllers downstream make pods from resources of their own, too.
-pub(super) fn check(kind: &GroupVersionKind, copy: &Value, accepted: &AcceptedAudiences) -> Result<(), Refusal> {
+/// Refuses volumes and Secrets by which a copy gets credentials for the API server of its physical cluster. Volumes are
+/// found by their shape wherever they stand: controllers downstream make pods from resources of their own, too.
+pub(super) fn check(kind: &GroupVersionKind, copy: &Value, accepted: &AcceptedAudiences) -> Result<(), SyncRefusal> {
     if kind.group.is_empty() && &*kind.kind == "Secret" {
         return check_secret(copy);
     }
@@ -74,17 +77,17 @@ pub(super) fn check(kind: &GroupVersionKind, copy: &Value, accepted: &AcceptedAu
     walk(copy, MAX_DEPTH, accepted)
 }
 
-fn check_secret(secret: &Value) -> Result<(), Refusal> {
+fn check_secret(secret: &Value) -> Result<(), SyncRefusal> {
     match secret["type"].as_str().filter(|kind| CREDENTIAL_SECRETS.contains(kind)) {
-        Some(kind) => Err(Refusal::not_syncable(format!(
+        Some(kind) => Err(SyncRefusal::not_syncable(format!(
             "a Secret of the type {kind} holds a credential for the API server of the physical cluster"
         ))),
         None => Ok(()),
     }
 }
 
-fn walk(value: &Value, depth: usize, accepted: &AcceptedAudiences) -> Result<(), Refusal> {
-    let deeper = depth.checked_sub(1).ok_or_else(|| Refusal::not_syncable("it is nested too deeply"))?;
+fn walk(value: &Value, depth: usize, accepted: &AcceptedAudiences) -> Result<(), SyncRefusal> {
+    let deeper = depth.checked_sub(1).ok_or_else(|| SyncRefusal::not_syncable("it is nested too deeply"))?;
     match value {
         Value::Object(map) => {
             let sources = map.get("sources").and_then(Value::as_array).into_iter().flatten();
@@ -96,10 +99,11 @@ fn walk(value: &Value, depth: usize, accepted: &AcceptedAudiences) -> Result<(),
     }
 }
 
-/// Checks a source of a projected volume. A certificate is refused whatever its signer: API servers may accept those of any.
-fn check_source(source: &Value, accepted: &AcceptedAudiences) -> Result<(), Refusal> {
+/// Checks a source of a projected volume. A certificate is refused whatever its signer: API servers may accept those of
+/// any.
+fn check_source(source: &Value, accepted: &AcceptedAudiences) -> Result<(), SyncRefusal> {
     if source.get("podCertificate").is_some_and(Value::is_object) {
-        return Err(Refusal::not_syncable(
+        return Err(SyncRefusal::not_syncable(
             "a certificate of a signer of the physical cluster (podCertificate) may be a credential for its API server",
         ));
     }

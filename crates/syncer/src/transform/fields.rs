@@ -4,39 +4,41 @@ use portolan_types::GroupVersionKind;
 use serde_json::{Map, Value};
 
 use super::GENERATED_JOB_LABELS;
-use crate::rules::Refusal;
+use crate::rules::SyncRefusal;
 
-/// Refuses what a logical cluster must not ask of a shared physical cluster.
-pub(super) fn check(kind: &GroupVersionKind, copy: &Value) -> Result<(), Refusal> {
+/// Refuses fields that a logical cluster must not use on a shared physical cluster.
+pub(super) fn check(kind: &GroupVersionKind, copy: &Value) -> Result<(), SyncRefusal> {
     match (&*kind.group, &*kind.kind) {
         ("", "Service") => check_service(copy),
         _ => Ok(()),
     }
 }
 
-fn check_service(copy: &Value) -> Result<(), Refusal> {
+fn check_service(copy: &Value) -> Result<(), SyncRefusal> {
     let spec = &copy["spec"];
     if spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty()) {
-        return Err(Refusal::not_syncable("spec.externalIPs would take over addresses of others"));
+        return Err(SyncRefusal::not_syncable("spec.externalIPs would take over addresses of others"));
     }
     let target = spec["externalName"].as_str().unwrap_or_default().trim_end_matches('.');
     let is_external = spec["type"].as_str() == Some("ExternalName");
-    match is_external && (target.ends_with(".svc") || target.contains(".svc.") || target.ends_with(".local")) {
-        true => {
-            Err(Refusal::not_syncable("spec.externalName would reach services of others inside the physical cluster"))
-        }
-        false => Ok(()),
+    if is_external && (target.ends_with(".svc") || target.contains(".svc.") || target.ends_with(".local")) {
+        Err(SyncRefusal::not_syncable("spec.externalName would reach services of others inside the physical cluster"))
+    } else {
+        Ok(())
     }
 }
 
-/// Takes out what the physical cluster gives by itself.
+/// Removes fields that the physical cluster sets by itself.
 pub(super) fn strip(kind: &GroupVersionKind, copy: &mut Value) {
     let Some(spec) = copy.get_mut("spec").and_then(Value::as_object_mut) else { return };
     match (&*kind.group, &*kind.kind) {
         ("", "Service") => strip_service(spec),
         ("", "PersistentVolumeClaim") => drop(spec.remove("volumeName")),
+        // They are added to running pods alone, by a subresource.
+        ("", "Pod") => drop(spec.remove("ephemeralContainers")),
         ("batch", "Job") => {
-            // Upstream ends the Job when its time is over, and its copy with it. Below the copy alone would go.
+            // Upstream the TTL controller deletes the Job, and its copy with it. Downstream it would delete only the
+            // copy.
             spec.remove("ttlSecondsAfterFinished");
             strip_job(spec);
         }
@@ -63,7 +65,7 @@ fn strip_service(spec: &mut Map<String, Value>) {
     }
 }
 
-/// A selector that upstream generated names an upstream uid; the physical cluster generates its own.
+/// Removes the selector that upstream generated: it names an upstream uid, and the physical cluster generates its own.
 fn strip_job(spec: &mut Map<String, Value>) {
     if spec.get("manualSelector").and_then(Value::as_bool) == Some(true) {
         return;
@@ -75,8 +77,8 @@ fn strip_job(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Whether everything in `wanted` stands equally in `actual`; what `actual` has besides is the physical cluster's. Items of
-/// lists are compared by place, or by `name` where all have one.
+/// Returns true when everything in `wanted` is equal in `actual`; other fields of `actual` belong to the physical
+/// cluster. Items of lists are compared by position, or by `name` where all have one.
 pub(crate) fn covers(actual: &Value, wanted: &Value) -> bool {
     match (actual, wanted) {
         (Value::Object(actual), Value::Object(wanted)) => {

@@ -1,16 +1,16 @@
-//! Lists with keys that somebody else has changed so that server-side apply alone cannot repair them. Pure.
+//! Lists with keys that other writers have changed such that server-side apply alone cannot repair them. Pure.
 
 use portolan_types::{annotations, object};
 use serde_json::{Map, Value};
 
 use super::fields::covers;
 
-/// Keys by which the items of Kubernetes' lists are told apart, in the order in which they are tried.
+/// Keys by which the items of Kubernetes' lists are distinguished, in the order in which they are tried.
 const ITEM_KEYS: [&str; 5] = ["name", "port", "containerPort", "mountPath", "ip"];
 
-/// Returns a merge patch that makes `live` as `wanted` says, with each list of objects as a whole, when some of those differ; `None`
-/// when none does. Fields that items have besides, such as a port that was allocated, stay on the items of the same key. The hash of
-/// what was applied is left out: the apply that follows writes it.
+/// Returns a merge patch that sets `live` to `wanted`, with each differing list of objects as a whole; `None` if none
+/// differs. Additional fields of items, such as an allocated port, stay on the items of the same key. The hash of the
+/// applied state is omitted: the following apply writes it.
 pub(crate) fn list_replacement(live: &Value, wanted: &Value) -> Option<Value> {
     let fields = |object: &Value| -> Map<String, Value> {
         let is_content = |field: &str| !matches!(field, "apiVersion" | "kind" | "metadata" | "status");
@@ -59,7 +59,7 @@ fn completed_lists(live: Option<&Value>, wanted: &Value) -> Value {
     }
 }
 
-/// The item with what the live one of the same key has besides.
+/// Returns the item with the other fields of the live item of the same key.
 fn completed(live: &[Value], item: &Value) -> Value {
     let same = |key: &str| {
         let wanted = item.get(key)?;

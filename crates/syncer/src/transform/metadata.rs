@@ -21,22 +21,22 @@ const NOT_COPIED: [&str; 8] = [
     annotations::REVISION,
 ];
 
-/// Whether a label or annotation is Portolan's or kcp's own.
+/// Returns true for a key of Portolan or kcp.
 pub(crate) fn is_ours(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     OUR_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || domain == "kcp.io" || domain.ends_with(".kcp.io")
 }
 
-/// `metadata` of the copy: name, namespace, labels and annotations, and nothing else of the upstream metadata. The identity
-/// is only for the labels here; its annotation is written last.
+/// `metadata` of the copy: name, namespace, labels and annotations, and nothing else of the upstream metadata. The
+/// identity is only for the labels here; its annotation is written last.
 pub(super) fn copy_of(upstream: &UpstreamObject, namespace: Option<&str>, identity: &CopyIdentity) -> Value {
     let is_job = &*upstream.kind.kind == "Job";
-    let mut labels = kept(&upstream.object, "labels", |key| !is_job || !GENERATED_JOB_LABELS.contains(&key));
+    let mut labels = synced_entries(&upstream.object, "labels", |key| !is_job || !GENERATED_JOB_LABELS.contains(&key));
     labels.insert(annotations::DOWN_CLUSTER.into(), Value::String(identity.cluster.clone()));
     if !identity.namespace.is_empty() {
         labels.insert(annotations::DOWN_NAMESPACE.into(), Value::String(identity.namespace.clone()));
     }
-    let notes = kept(&upstream.object, "annotations", |key| !is_left_out(key));
+    let notes = synced_entries(&upstream.object, "annotations", |key| !is_left_out(key));
     let mut metadata = Map::new();
     metadata.insert("name".into(), Value::String(identity.name.clone()));
     if let Some(namespace) = namespace {
@@ -54,12 +54,12 @@ pub(crate) fn is_left_out(key: &str) -> bool {
     NOT_COPIED.contains(&key) || is_snippet(key)
 }
 
-/// Raw configuration for an ingress controller that all tenants share.
+/// Returns true for raw configuration of an ingress controller that all tenants share.
 fn is_snippet(key: &str) -> bool {
     key.contains("ingress.kubernetes.io/") && key.ends_with("-snippet")
 }
 
-fn kept(object: &Value, field: &str, keep: impl Fn(&str) -> bool) -> Map<String, Value> {
+fn synced_entries(object: &Value, field: &str, keep: impl Fn(&str) -> bool) -> Map<String, Value> {
     let all = object::metadata(object).get(field).and_then(Value::as_object);
     let wanted = all.into_iter().flatten().filter(|(key, _)| !is_ours(key) && keep(key));
     wanted.map(|(key, value)| (key.clone(), value.clone())).collect()

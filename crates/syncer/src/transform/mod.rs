@@ -1,4 +1,4 @@
-//! What goes down of an object, and what never does. Pure.
+//! Transformation of an upstream object into its copy. Pure.
 
 mod compat;
 mod credentials;
@@ -7,6 +7,7 @@ mod lists;
 mod metadata;
 mod namespaces;
 mod overrides;
+pub(crate) mod pod_view;
 mod pods;
 mod volatile;
 mod yields;
@@ -18,52 +19,56 @@ use portolan_types::{
 };
 use serde_json::{Map, Value};
 
-pub use compat::Lacking;
+pub use compat::MissingFields;
 pub(crate) use compat::may_lack_fields;
 pub use credentials::AcceptedAudiences;
 pub(crate) use fields::covers;
 pub(crate) use lists::list_replacement;
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_left_out, is_ours as is_our_key};
 pub(crate) use namespaces::restore_selectors;
+pub use pod_view::{ApiAddress, LogicalView};
+pub use pods::check_ephemeral;
 pub(crate) use pods::is_token_volume;
 pub(crate) use volatile::without_volatile;
 
-use crate::{client::weight, namespace_labels::NamespaceNaming, rules::Refusal};
+use crate::{client::weight, namespace_naming::NamespaceNaming, rules::SyncRefusal};
 
-/// Largest copy, in bytes of memory that its tree takes: 16 MiB. The API server of the physical cluster adds to it, and what comes
-/// back must fit into what is read as one answer.
+/// Maximum size of a copy, in bytes of memory of its tree: 16 MiB. The API server of the physical cluster adds fields,
+/// and the result must fit into one answer.
 const MAX_COPY_WEIGHT: usize = 16 * 1024 * 1024;
 
-/// What a copy depends on besides its upstream object.
+/// Context of a copy besides its upstream object.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyContext<'a> {
     /// Uid of the `PhysicalCluster`.
     pub physical: &'a Uid,
     /// Namespace downstream; `None` at cluster scope.
     pub namespace: Option<&'a str>,
-    /// The entry of this physical cluster on the object's record.
+    /// Entry of this physical cluster on the object's record.
     pub entry: &'a PlacedCopy,
     /// Epoch of this syncer.
     pub syncer_epoch: u64,
     /// `spec.replicas` downstream, when an autoscaler there owns it.
     pub scaled_to: Option<i64>,
-    /// What the API of the physical cluster has no field for.
-    pub lacking: &'a Lacking,
+    /// Fields that the API of the physical cluster does not have.
+    pub lacking: &'a MissingFields,
     /// Audiences of tokens that are credentials for the physical cluster's API server.
     pub audiences: &'a AcceptedAudiences,
     /// Names and labels of namespaces on the physical cluster.
     pub naming: &'a NamespaceNaming,
-    /// The copy as it stands below, whose values of yielded fields stay.
-    pub below: Option<&'a Value>,
+    /// Live copy, whose values of yielded fields stay.
+    pub downstream: Option<&'a Value>,
+    /// View that the pods get; `None` for that of the physical cluster.
+    pub pods: Option<&'a LogicalView>,
 }
 
-/// The copy of `upstream` as it should be downstream, without uid and resourceVersion. Its annotation
-/// `sync.portolan.dev/applied` is a hash of the rest, in which the syncer's epoch and yielded replicas do not count.
+/// Returns the copy of `upstream`, without uid and resourceVersion. Its annotation `sync.portolan.dev/applied` is a
+/// hash of the rest, without the syncer's epoch and yielded replicas.
 ///
 /// # Errors
-/// A [`Refusal`], when the object asks for what a logical cluster must not have: host access, privileges, nodes of the control
-/// plane, other people's addresses.
-pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<Value, Refusal> {
+/// A [`SyncRefusal`] if the object uses features that a logical cluster must not have: host access, privileges, control
+/// plane nodes, addresses of others.
+pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<Value, SyncRefusal> {
     let mut copy = Map::new();
     for (key, value) in upstream.object.as_object().into_iter().flatten() {
         if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status") {
@@ -72,7 +77,7 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     }
     let mut copy = Value::Object(copy);
     if let Some(first) = context.lacking.meant.first() {
-        return Err(Refusal::incompatible(format!("the API of the physical cluster has no field {first}")));
+        return Err(SyncRefusal::incompatible(format!("the API of the physical cluster has no field {first}")));
     }
     context.lacking.defaults.iter().for_each(|pointer| compat::remove(&mut copy, pointer));
     let identity = identity_of(upstream, context);
@@ -85,29 +90,49 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     fields::strip(&upstream.kind, &mut copy);
     namespaces::translate(&upstream.kind, context.naming, upstream.key.cluster, &mut copy)?;
     let limit = record.limits.get(context.physical).copied();
-    let replicas = context.entry.replicas.or_else(|| limited(&copy, limit));
-    set_replicas(&mut copy, replicas);
+    let limited = || Some(upstream.wanted_in(&copy)?.min(limit?));
+    if let Some(replicas) = context.entry.replicas.or_else(limited) {
+        upstream.set_wanted_in(&mut copy, replicas);
+    }
     let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
     pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
     credentials::check(&upstream.kind, &copy, context.audiences)?;
+    if let Some(view) = context.pods {
+        pod_view::apply(&upstream.kind, &mut copy, view);
+    }
     copy["apiVersion"] = Value::String(upstream.kind.group_version().to_string());
     copy["kind"] = Value::String(upstream.kind.kind.to_string());
     if let Some(template) = template {
         object::set_annotation(&mut copy, annotations::DOWN_TEMPLATE, Some(template));
     }
-    seal(&mut copy, &identity, &record.yields, context);
+    seal(&mut copy, &CopySeal { upstream, identity: &identity, yields: &record.yields, context });
     check_weight(&copy)?;
     Ok(copy)
 }
 
-/// Refuses a copy that would not fit into one answer of the physical cluster together with what is added there.
-fn check_weight(copy: &Value) -> Result<(), Refusal> {
+/// Returns an upstream object as intended for a physical cluster: with the overrides of policies, and without the
+/// fields that these yield to the physical cluster.
+///
+/// # Errors
+/// A [`SyncRefusal`] if an override cannot be applied.
+pub(crate) fn intended_for(physical: &Uid, upstream: &UpstreamObject) -> Result<Value, SyncRefusal> {
+    let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
+    let mut object = upstream.object.clone();
+    overrides::apply(&record.overrides, physical, &upstream.kind, &mut object)?;
+    record.yields.iter().for_each(|path| yields::set(&mut object, path, None));
+    Ok(object)
+}
+
+/// Refuses a copy that would not fit into one answer of the physical cluster together with the fields that are added
+/// there.
+fn check_weight(copy: &Value) -> Result<(), SyncRefusal> {
     let weight = weight::of(copy);
-    match weight > MAX_COPY_WEIGHT {
-        true => Err(Refusal::too_large(format!(
+    if weight > MAX_COPY_WEIGHT {
+        Err(SyncRefusal::too_large(format!(
             "the object takes {weight} bytes of memory, and a copy may take {MAX_COPY_WEIGHT}: it has too many fields and items"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -124,37 +149,33 @@ fn identity_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> CopyIden
     }
 }
 
-/// Returns the replicas of a copy that the bounds of its physical cluster limit.
-fn limited(copy: &Value, limit: Option<i64>) -> Option<i64> {
-    let replicas = copy.pointer("/spec/replicas").and_then(Value::as_i64)?;
-    limit.map(|limit| replicas.min(limit))
+/// Parts of the identity and the hash of a copy.
+struct CopySeal<'a> {
+    upstream: &'a UpstreamObject,
+    identity: &'a CopyIdentity,
+    yields: &'a [String],
+    context: &'a CopyContext<'a>,
 }
 
-/// Gives a copy its share of the replicas, where it has any.
-fn set_replicas(copy: &mut Value, replicas: Option<i64>) {
-    let Some(replicas) = replicas else { return };
-    if let Some(spec) = copy.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.insert("replicas".into(), replicas.into());
-    }
-}
-
-/// Hashes the copy as it would be under syncer epoch 0 and without yielded fields, then puts the true ones in.
-fn seal(copy: &mut Value, identity: &CopyIdentity, yields: &[String], context: &CopyContext<'_>) {
+/// Adds the identity and the hash of the copy. Syncer epoch and yielded fields do not count in the hash.
+fn seal(copy: &mut Value, CopySeal { upstream, identity, yields, context }: &CopySeal<'_>) {
     let write = |copy: &mut Value, identity: &CopyIdentity| {
         let text = serde_json::to_string(identity).expect("strings and numbers serialize");
         object::set_annotation(copy, annotations::DOWN_IDENTITY, Some(text));
     };
-    write(copy, &CopyIdentity { syncer_epoch: 0, ..identity.clone() });
+    write(copy, &CopyIdentity { syncer_epoch: 0, ..(*identity).clone() });
     if context.scaled_to.is_some() {
-        set_replicas(copy, Some(-1));
+        upstream.set_wanted_in(copy, -1);
     }
     let mut hashed = copy.clone();
     yields.iter().for_each(|path| yields::set(&mut hashed, path, None));
     let hash = fingerprint(&hashed);
-    if let Some(below) = context.below {
-        yields.iter().for_each(|path| yields::set(copy, path, yields::get(below, path)));
+    if let Some(downstream) = context.downstream {
+        yields.iter().for_each(|path| yields::set(copy, path, yields::get(downstream, path)));
     }
-    set_replicas(copy, context.scaled_to);
+    if let Some(replicas) = context.scaled_to {
+        upstream.set_wanted_in(copy, replicas);
+    }
     write(copy, identity);
     object::set_annotation(copy, annotations::DOWN_APPLIED, Some(hash));
 }

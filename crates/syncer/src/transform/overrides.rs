@@ -1,39 +1,40 @@
-//! What policies change on a copy. Pure.
+//! Overrides that policies apply to a copy. Pure.
 
 use portolan_types::{
     GroupVersionKind, Uid,
-    json_patch::{Misfit, PatchBudget, apply_within},
+    json_patch::{PatchBudget, PatchFailure, apply_within},
     object,
     placement::{Override, PlacedOverride},
 };
 use serde_json::{Map, Value, json};
 
 use super::{is_our_key, pods};
-use crate::rules::Refusal;
+use crate::rules::SyncRefusal;
 
-/// Makes the changes that are for the copy on `physical`, in their order. Its name, namespace and identity stay.
+/// Applies the overrides for the copy on `physical`, in their order. Name, namespace and identity stay.
 ///
 /// # Errors
-/// A [`Refusal`] when a patch cannot be applied, or when all patches together exceed the budget that the API has for one: a copy
-/// with half of what a policy wants may be worse than none.
+/// A [`SyncRefusal`] if a patch cannot be applied, or if all patches together exceed the API's budget for one: a copy
+/// with half of a policy's overrides may be worse than none.
 pub(super) fn apply(
     overrides: &[PlacedOverride],
     physical: &Uid,
     kind: &GroupVersionKind,
     copy: &mut Value,
-) -> Result<(), Refusal> {
+) -> Result<(), SyncRefusal> {
     let mut budget = PatchBudget::default();
     for one in overrides.iter().filter(|one| one.on.contains(physical)) {
         let before = object::metadata(copy).clone();
-        change(&one.change, kind, copy, &mut budget)
-            .map_err(|error| Refusal::not_syncable(format!("the override of policy {}: {error}", one.policy.name)))?;
-        let metadata = guarded(before, object::metadata(copy));
+        apply_override(&one.change, kind, copy, &mut budget).map_err(|error| {
+            SyncRefusal::not_syncable(format!("the override of policy {}: {error}", one.policy.name))
+        })?;
+        let metadata = merge_metadata(before, object::metadata(copy));
         copy["metadata"] = Value::Object(metadata);
     }
     Ok(())
 }
 
-fn change(
+fn apply_override(
     change: &Override,
     kind: &GroupVersionKind,
     copy: &mut Value,
@@ -54,12 +55,12 @@ fn change(
     if change.patch.is_empty() {
         return Ok(());
     }
-    *copy = apply_within(copy, &change.patch, budget).map_err(Misfit::into_text)?;
+    *copy = apply_within(copy, &change.patch, budget).map_err(PatchFailure::into_text)?;
     Ok(())
 }
 
-/// Of what the metadata has become, only labels and annotations count, and of these not our own.
-fn guarded(mut before: Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
+/// Returns the metadata of before with the changed labels and annotations, except our own.
+fn merge_metadata(mut before: Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
     for field in ["labels", "annotations"] {
         let entries = |metadata: &Map<String, Value>, ours: bool| -> Map<String, Value> {
             let all = metadata.get(field).and_then(Value::as_object).into_iter().flatten();
@@ -67,9 +68,10 @@ fn guarded(mut before: Map<String, Value>, after: &Map<String, Value>) -> Map<St
         };
         let mut merged = entries(after, false);
         merged.extend(entries(&before, true));
-        match merged.is_empty() {
-            true => drop(before.remove(field)),
-            false => drop(before.insert(field.into(), Value::Object(merged))),
+        if merged.is_empty() {
+            drop(before.remove(field))
+        } else {
+            drop(before.insert(field.into(), Value::Object(merged)))
         }
     }
     before
@@ -78,7 +80,7 @@ fn guarded(mut before: Map<String, Value>, after: &Map<String, Value>) -> Map<St
 /// `nginx` → `mirror.example/nginx`, `quay.io/team/app:1` → `mirror.example/team/app:1`.
 fn set_registry(container: &mut Map<String, Value>, registry: &str) {
     let Some(image) = container.get("image").and_then(Value::as_str).filter(|image| !image.is_empty()) else { return };
-    // What comes before the first slash is a registry when it looks like a host, as container runtimes read it.
+    // The part before the first slash is a registry if it looks like a host, as container runtimes parse it.
     let is_host = |first: &str| first.contains(['.', ':']) || first == "localhost";
     let path = image.split_once('/').filter(|(first, _)| is_host(first)).map_or(image, |(_, path)| path);
     let image = format!("{}/{path}", registry.trim_end_matches('/'));

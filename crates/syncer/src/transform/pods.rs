@@ -6,28 +6,37 @@ use portolan_types::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::rules::Refusal;
+use crate::rules::{SyncRefusal, is_builtin_group};
 
 const CONTROL_NODES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+const AUTOMOUNT: &str = "automountServiceAccountToken";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 /// Deepest nesting that is looked into for pod specs; decoding bounds it too.
 const MAX_DEPTH: usize = 64;
 
 /// Refuses host access and privileges in any pod spec of `copy`.
-pub(super) fn check(kind: &GroupVersionKind, copy: &Value) -> Result<(), Refusal> {
+pub(super) fn check(kind: &GroupVersionKind, copy: &Value) -> Result<(), SyncRefusal> {
     if !may_hold_pods(kind) {
         return Ok(());
     }
     walk(copy, MAX_DEPTH, &mut |spec| check_spec(spec))
 }
 
+/// Checks an ephemeral container that is added to a running pod.
+///
+/// # Errors
+/// A [`SyncRefusal`] if it requests host access or privileges.
+pub fn check_ephemeral(container: &Value) -> Result<(), SyncRefusal> {
+    check_container(container)
+}
+
 /// Calls `visit` with every map that looks like a pod spec: it has a list `containers`.
 fn walk(
     value: &Value,
     depth: usize,
-    visit: &mut impl FnMut(&Map<String, Value>) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
-    let deeper = depth.checked_sub(1).ok_or_else(|| Refusal::not_syncable("it is nested too deeply"))?;
+    visit: &mut impl FnMut(&Map<String, Value>) -> Result<(), SyncRefusal>,
+) -> Result<(), SyncRefusal> {
+    let deeper = depth.checked_sub(1).ok_or_else(|| SyncRefusal::not_syncable("it is nested too deeply"))?;
     match value {
         Value::Object(map) => {
             if map.get("containers").is_some_and(Value::is_array) {
@@ -76,9 +85,9 @@ pub(super) fn may_hold_pods(kind: &GroupVersionKind) -> bool {
     !(kind.group.is_empty() && matches!(&*kind.kind, "ConfigMap" | "Secret" | "Service" | "ServiceAccount"))
 }
 
-fn check_spec(spec: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_spec(spec: &Map<String, Value>) -> Result<(), SyncRefusal> {
     let refuse =
-        |what: String| Err(Refusal::not_syncable(format!("{what} is not allowed on a shared physical cluster")));
+        |what: String| Err(SyncRefusal::not_syncable(format!("{what} is not allowed on a shared physical cluster")));
     for field in ["hostNetwork", "hostPID", "hostIPC"] {
         if spec.get(field).and_then(Value::as_bool) == Some(true) {
             return refuse(field.to_owned());
@@ -102,20 +111,21 @@ fn check_spec(spec: &Map<String, Value>) -> Result<(), Refusal> {
     containers.into_iter().try_for_each(check_container)
 }
 
-fn check_container(container: &Value) -> Result<(), Refusal> {
+fn check_container(container: &Value) -> Result<(), SyncRefusal> {
     let name = container["name"].as_str().unwrap_or_default();
     let ports = list_of(container, "ports");
     if ports.iter().any(|port| port["hostPort"].as_i64().is_some_and(|p| p != 0)) {
-        return Err(Refusal::not_syncable(format!(
+        return Err(SyncRefusal::not_syncable(format!(
             "container {name}: a hostPort is not allowed on a shared physical cluster"
         )));
     }
     check_context(&format!("container {name}"), &container["securityContext"])
 }
 
-fn check_context(place: &str, context: &Value) -> Result<(), Refusal> {
-    let refuse =
-        |what: &str| Err(Refusal::not_syncable(format!("{place}: {what} is not allowed on a shared physical cluster")));
+fn check_context(place: &str, context: &Value) -> Result<(), SyncRefusal> {
+    let refuse = |what: &str| {
+        Err(SyncRefusal::not_syncable(format!("{place}: {what} is not allowed on a shared physical cluster")))
+    };
     if context["privileged"].as_bool() == Some(true) {
         return refuse("privileged");
     }
@@ -152,25 +162,39 @@ fn list_of<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Takes out of pod specs what is bound to the logical side (its nodes and tokens), and labels what will be made from the
-/// templates, so that it can be watched and told apart.
+/// Removes the parts of pod specs that are bound to the logical side (its nodes and tokens), and labels the templates,
+/// so that their pods can be watched and distinguished.
 pub(super) fn prepare(kind: &GroupVersionKind, copy: &mut Value, cluster: &str) {
     if !may_hold_pods(kind) {
         return;
     }
-    walk_mut(copy, MAX_DEPTH, &mut prepare_spec);
+    walk_mut(copy, MAX_DEPTH, &mut strip_spec);
+    // A token of the physical cluster's own API is nothing that a pod of a logical cluster should hold.
+    if !is_builtin_group(&kind.group) {
+        // Custom kinds have the fields that their definitions declare: none is added.
+        walk_mut(copy, MAX_DEPTH, &mut |spec| {
+            if let Some(mounts) = spec.get_mut(AUTOMOUNT) {
+                *mounts = Value::Bool(false);
+            }
+        });
+        return;
+    }
+    walk_mut(copy, MAX_DEPTH, &mut |spec| {
+        WORKED_OUT.iter().for_each(|field| drop(spec.remove(*field)));
+        spec.insert(AUTOMOUNT.into(), Value::Bool(false));
+    });
     each_template(kind, copy, &mut |template| {
         let labels = object::child_mut(object::metadata_mut(template), "labels");
         labels.insert(annotations::DOWN_CLUSTER.into(), json!(cluster));
     });
 }
 
-/// What admission works out from the name of a class, which the physical cluster's own admission does again from its own.
+/// Fields that admission derives from the name of a class. Admission of the physical cluster derives them again from
+/// its own classes.
 const WORKED_OUT: [&str; 3] = ["priority", "preemptionPolicy", "overhead"];
 
-fn prepare_spec(spec: &mut Map<String, Value>) {
+fn strip_spec(spec: &mut Map<String, Value>) {
     spec.remove("nodeName");
-    WORKED_OUT.iter().for_each(|field| drop(spec.remove(*field)));
     let tokens: Vec<String> = list(spec, "volumes").iter().filter(|v| is_token_volume(v)).filter_map(name_of).collect();
     if let Some(volumes) = spec.get_mut("volumes").and_then(Value::as_array_mut) {
         volumes.retain(|volume| !is_token_volume(volume));
@@ -183,8 +207,6 @@ fn prepare_spec(spec: &mut Map<String, Value>) {
             drop_mounts(container, &tokens);
         }
     }
-    // A token of the physical cluster's own API is nothing that a pod of a logical cluster should hold.
-    spec.insert("automountServiceAccountToken".into(), Value::Bool(false));
 }
 
 fn drop_mounts(container: &mut Value, volumes: &[String]) {
@@ -201,13 +223,13 @@ fn name_of(item: &Value) -> Option<String> {
     item.get("name").and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The volume that admission adds for the API's token (`kube-api-access-<suffix>`).
+/// Returns true for the volume that admission adds for the API's token (`kube-api-access-<suffix>`).
 pub(crate) fn is_token_volume(volume: &Value) -> bool {
     volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))
         && volume.get("projected").is_some()
 }
 
-/// The pod template of a kind that has one.
+/// Returns the pod template of a kind that has one.
 pub(super) fn template_of<'a>(kind: &GroupVersionKind, object: &'a Value) -> Option<&'a Value> {
     (&*kind.kind == "Deployment").then(|| object.get("spec")?.get("template")).flatten()
 }

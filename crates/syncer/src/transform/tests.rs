@@ -1,4 +1,6 @@
-use portolan_types::{GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, ResourceVersion, placement::Phase};
+use portolan_types::{
+    GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, ResourceVersion, placement::CopyPhase,
+};
 use serde_json::json;
 
 use super::*;
@@ -20,6 +22,7 @@ fn upstream(kind: &str, object: Value) -> UpstreamObject {
         kind: GroupVersionKind::parse(api_version, kind).unwrap(),
         object: whole,
         is_held: false,
+        scale: None,
     }
 }
 
@@ -37,9 +40,9 @@ fn down_with(
     replicas: Option<i64>,
     syncer_epoch: u64,
     scaled_to: Option<i64>,
-) -> Result<Value, Refusal> {
+) -> Result<Value, SyncRefusal> {
     let physical: Uid = "east-uid".parse().unwrap();
-    let entry = PlacedCopy { name: "east".into(), uid: physical.clone(), phase: Phase::Active, replicas, epoch: 1 };
+    let entry = PlacedCopy { name: "east".into(), uid: physical.clone(), phase: CopyPhase::Active, replicas, epoch: 1 };
     let namespace = Some("default-x");
     copy_of(
         object,
@@ -49,18 +52,19 @@ fn down_with(
             entry: &entry,
             syncer_epoch,
             scaled_to,
-            lacking: &Lacking::default(),
+            lacking: &MissingFields::default(),
             audiences: &AcceptedAudiences::known(
                 ["https://issuer.example.com".to_owned()],
                 Some("east.example.com:6443"),
             ),
             naming: &NamespaceNaming::default(),
-            below: None,
+            downstream: None,
+            pods: None,
         },
     )
 }
 
-fn down(kind: &str, object: Value) -> Result<Value, Refusal> {
+fn down(kind: &str, object: Value) -> Result<Value, SyncRefusal> {
     down_with(&upstream(kind, object), None, 1, None)
 }
 
@@ -148,7 +152,7 @@ fn fields_that_the_physical_cluster_gives_stay_out() {
             None,
         ),
         (
-            "that of the Jobs which a CronJob makes below",
+            "that of the Jobs which a CronJob makes downstream",
             "batch/v1/CronJob",
             json!({"spec": {"jobTemplate": {"spec": {"ttlSecondsAfterFinished": 0}}}}),
             "/spec/jobTemplate/spec/ttlSecondsAfterFinished",
@@ -163,6 +167,13 @@ fn fields_that_the_physical_cluster_gives_stay_out() {
             None,
         ),
         ("the API token itself", "v1/Pod", pod(json!({})), "/spec/automountServiceAccountToken", Some(json!(false))),
+        (
+            "that of the pods of a custom kind",
+            "example.com/v1/App",
+            json!({"spec": {"pod": {"containers": [], "automountServiceAccountToken": true}}}),
+            "/spec/pod/automountServiceAccountToken",
+            Some(json!(false)),
+        ),
     ] {
         assert_eq!(down(kind, object).unwrap().pointer(pointer).cloned(), expected, "{case}");
     }
@@ -173,7 +184,7 @@ fn fields_that_the_physical_cluster_gives_stay_out() {
 
 #[test]
 fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
-    let refused = |case: &str, answer: Result<Value, Refusal>, allowed: bool| match answer {
+    let refused = |case: &str, answer: Result<Value, SyncRefusal>, allowed: bool| match answer {
         Ok(_) => assert!(allowed, "{case} went down"),
         Err(refusal) => assert!(!allowed && refusal.reason == "NotSyncable", "{case}: {}", refusal.message),
     };
@@ -184,7 +195,7 @@ fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
         ("hostPID", json!({"hostPID": true}), false),
         ("hostPath", json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}), false),
         (
-            "a token for the API below",
+            "a token for the API downstream",
             json!({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
             false,
         ),
@@ -267,7 +278,7 @@ fn the_hash_tells_what_must_be_applied_again() {
         clusters: vec![PlacedCopy {
             name: "east".into(),
             uid: "east-uid".parse().unwrap(),
-            phase: Phase::Active,
+            phase: CopyPhase::Active,
             replicas: None,
             epoch: 1,
         }],
@@ -279,7 +290,7 @@ fn the_hash_tells_what_must_be_applied_again() {
     assert_eq!(applied(&limited, None, 1, None).1, 2, "never more than the object asks for");
     assert_eq!(applied(&object, Some(2), 1, None).1, 2, "divided replicas");
     assert_ne!(applied(&object, Some(2), 1, None).0, plain, "for another share");
-    assert_eq!(applied(&object, None, 1, Some(7)).1, 7, "an autoscaler below owns the number");
+    assert_eq!(applied(&object, None, 1, Some(7)).1, 7, "an autoscaler downstream owns the number");
     assert_eq!(applied(&object, None, 1, Some(7)).0, applied(&object, None, 1, Some(9)).0, "and may change it");
     let mut newer = object.clone();
     newer.object["metadata"]["generation"] = json!(4);
@@ -349,14 +360,14 @@ fn an_override_is_no_way_around_what_must_not_go_down() {
 }
 
 #[test]
-fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_below() {
+fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_downstream() {
     let object = governed(json!({}), json!(["spec.paused", "spec.minReadySeconds"]));
     let physical: Uid = "east-uid".parse().unwrap();
     let name = "east".into();
-    let entry = PlacedCopy { name, uid: physical.clone(), phase: Phase::Active, replicas: None, epoch: 1 };
-    let with = |below: Option<&Value>| {
+    let entry = PlacedCopy { name, uid: physical.clone(), phase: CopyPhase::Active, replicas: None, epoch: 1 };
+    let with = |downstream: Option<&Value>| {
         let (namespace, syncer_epoch, scaled_to) = (Some("default-x"), 1, None);
-        let (lacking, audiences) = (&Lacking::default(), &AcceptedAudiences::known([], None));
+        let (lacking, audiences) = (&MissingFields::default(), &AcceptedAudiences::known([], None));
         let context = CopyContext {
             physical: &physical,
             namespace,
@@ -366,14 +377,15 @@ fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_below() {
             lacking,
             audiences,
             naming: &NamespaceNaming::default(),
-            below,
+            downstream,
+            pods: None,
         };
         copy_of(&object, &context).unwrap()
     };
     let first = with(None);
     assert_eq!((&first["spec"]["paused"], first["spec"].get("minReadySeconds")), (&json!(false), None));
-    let below = json!({"spec": {"paused": true, "minReadySeconds": 5, "replicas": 9}});
-    let later = with(Some(&below));
+    let downstream = json!({"spec": {"paused": true, "minReadySeconds": 5, "replicas": 9}});
+    let later = with(Some(&downstream));
     let spec = |field: &str| later["spec"][field].clone();
     assert_eq!((spec("paused"), spec("minReadySeconds"), spec("replicas")), (json!(true), json!(5), json!(2)));
     let applied = |copy: &Value| object::annotation(copy, annotations::DOWN_APPLIED).map(str::to_owned);

@@ -1,8 +1,8 @@
-//! What of a downstream object says nothing about what it was made from.
+//! Comparison of downstream objects without their volatile fields.
 
 use serde_json::Value;
 
-/// A downstream object without what changes there by itself: status, resourceVersion, generation and field ownership.
+/// Returns a downstream object without its volatile fields: status, resourceVersion, generation and field ownership.
 pub(crate) fn without_volatile(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(map) = object.as_object_mut() {

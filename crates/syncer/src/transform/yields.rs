@@ -6,12 +6,12 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.trim_start_matches('.').split('.')
 }
 
-/// What stands at `path`.
+/// Returns the value at `path`.
 pub(super) fn get<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     steps(path).try_fold(object, |at, step| at.get(step))
 }
 
-/// Puts `value` at `path`, or takes away what is there. Nothing is made around it.
+/// Sets the value at `path`, or removes it. Parents are not created.
 pub(super) fn set(object: &mut Value, path: &str, value: Option<&Value>) {
     let (around, last) = path.rsplit_once('.').unwrap_or(("", path));
     let around = steps(around).filter(|step| !step.is_empty()).try_fold(object, |at, step| at.get_mut(step));

@@ -1,108 +1,129 @@
-//! One upstream object and its copy: observes both, plans, and applies one step.
+//! Sync of one upstream object with its copy: observe both, plan, apply one step.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use portolan_types::{
     GroupResource, ObjectKey, annotations, fingerprint, object,
-    placement::{Phase, PlacedCopy, PlacementRecord},
-    upstream::UpstreamObject,
-    work::Outcome,
+    placement::{CopyPhase, PlacedCopy, PlacementRecord},
+    upstream::{UnplacedObject, UpstreamObject, UpstreamRead},
+    work::WorkOutcome,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     SyncError, Work, Worker,
-    mirror::{Observed, Place},
+    reflector_cache::{ObjectRef, ObservedObject},
     session::Session,
+    spans,
 };
 use crate::{
-    client::{Served, discover},
+    client::{ServedResource, discover},
     naming,
-    plan::{self, Above, Decision, Seen, Target},
-    rules::{Refusal, SyncRules},
-    transform::{Lacking, without_volatile},
+    plan::{self, CopyDecision, PlanInput, SyncTarget, UpstreamState},
+    rules::{SyncRefusal, SyncRules, is_custom},
+    transform::{LogicalView, MissingFields, without_volatile},
 };
 
-/// How often one pass may read the copy again after it turned out to have changed.
+/// Most reads of a copy in one pass, after it turned out to have changed.
 const MAX_READS: usize = 4;
-/// When to look again at what nobody tells about: something foreign in the way.
+/// Interval of checks for a foreign object at the address of a copy, of which no event tells.
 const CONFLICT_CHECK: Duration = Duration::from_secs(30);
-/// How often the API server is asked whether a copy that ends is gone, should its tombstone be missed.
+/// Interval of reads of a copy that is being deleted, should its tombstone be missed.
 const END_CHECK: Duration = Duration::from_secs(5);
 
-/// How often upstream is asked whether what an object says has been let in.
+/// Shortest and longest interval of reads while an object waits for admission.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// What one step led to.
+/// Result of one step.
 pub(super) enum Step {
-    Finished(Outcome),
-    /// The copy is not what was thought: plan again with what was just read.
-    Replan(Option<Arc<Observed>>),
+    Finished(WorkOutcome),
+    /// The copy differs from the one that was planned for: plan again.
+    Replan(Option<Arc<ObservedObject>>),
 }
 
-/// What one decision about one object is made from.
-pub(super) struct View<'a> {
+/// Input of one decision about one object.
+pub(super) struct CopyView<'a> {
     pub(super) session: &'a Session,
     pub(super) key: &'a ObjectKey,
+    /// Upstream object, if it is placed on the physical cluster.
     pub(super) upstream: Option<&'a UpstreamObject>,
-    pub(super) place: &'a Place,
-    pub(super) served: Option<&'a Served>,
-    pub(super) below: Option<Arc<Observed>>,
+    /// Upstream object, if it exists and is not placed on the physical cluster.
+    pub(super) unplaced: Option<&'a UnplacedObject>,
+    pub(super) place: &'a ObjectRef,
+    pub(super) served: Option<&'a ServedResource>,
+    pub(super) downstream: Option<Arc<ObservedObject>>,
+    /// View that the pods get; `None` for that of the physical cluster.
+    pub(super) pods: Option<LogicalView>,
 }
 
 impl Worker {
-    pub(super) async fn reconcile_copy(&self, key: &ObjectKey) -> Result<Outcome, SyncError> {
-        let upstream = self.upstream.get(key).await?;
+    pub(super) async fn reconcile_copy(&self, key: &ObjectKey) -> Result<WorkOutcome, SyncError> {
+        let read = self.upstream.get(&self.config.uid, key).await?;
+        let (upstream, unplaced) = match &read {
+            UpstreamRead::Placed(upstream) => (Some(&**upstream), None),
+            UpstreamRead::NotPlaced(unplaced) => (None, Some(unplaced)),
+            UpstreamRead::Absent => (None, None),
+        };
         let seen = self.state().known.contains_key(key);
-        if let Some(upstream) = &upstream {
-            self.remember(upstream);
-            if self.entry(upstream).is_some_and(|entry| entry.phase == Phase::Projected) {
+        if let Some(upstream) = upstream {
+            spans::record_resource_version(upstream.revision);
+            self.record_known(upstream);
+            if self.entry(upstream).is_some_and(|entry| entry.phase == CopyPhase::Projected) {
                 return self.reconcile_projected(upstream).await;
             }
         }
         let session = self.session()?;
-        let place = match self.place(key) {
+        let place = match self.downstream_ref(key) {
             Ok(place) => place,
-            Err(refusal) => return self.without_place(upstream.as_ref(), &refusal).await,
+            Err(refusal) => return self.report_unmappable(upstream, &refusal).await,
         };
-        let leaves =
-            upstream.as_ref().is_some_and(|up| self.entry(up).is_some_and(|e| plan::leaving(up, &e).is_some()));
-        let served = match leaves {
-            true => self.served_for(&session, &key.resource).await?,
-            false => session.served(&key.resource),
+        let leaves = upstream.is_some_and(|up| self.entry(up).is_some_and(|e| plan::deletion_proof(up, &e).is_some()));
+        let served =
+            if leaves { self.served_for(&session, &key.resource).await? } else { session.served(&key.resource) };
+        let watched = served.as_ref().map(|served| served.kind.version.clone());
+        let served = match upstream {
+            Some(upstream) => served.map(|served| served.in_version(&upstream.kind.version)),
+            None => served,
         };
-        if session.served(&key.resource).is_some() && !session.mirror.is_synced(&key.resource) {
+        let is_watched = served.as_ref().map(|served| &served.kind.version) == watched.as_ref();
+        if session.served(&key.resource).is_some() && !session.cache.is_synced(&key.resource) {
             return Err(SyncError::NotSynced(key.resource.to_string()));
         }
-        if upstream.is_none() && !seen && !self.is_view_synced.load(Ordering::Acquire) {
+        if read == UpstreamRead::Absent && !seen && !self.is_view_synced.load(Ordering::Acquire) {
             return Err(SyncError::NotSynced("upstream's objects".into()));
         }
-        let below = session.mirror.get(&place);
-        let mut view =
-            View { session: &session, key, upstream: upstream.as_ref(), place: &place, served: served.as_ref(), below };
+        let downstream = session.cache.get(&place);
+        let (session, served) = (&*session, served.as_ref());
+        let pods = None;
+        let mut view = CopyView { session, key, upstream, unplaced, place: &place, served, downstream, pods };
+        if let (Some(served), false) = (served, is_watched) {
+            // Another version may have other fields.
+            view.downstream = self.read(&view, served).await?;
+        }
+        view.pods = self.pod_view(&view).await?;
         for _ in 0..MAX_READS {
             let decision = self.plan(&view, seen).await?;
             match self.apply(&view, decision).await? {
-                Step::Finished(outcome) => return Ok(outcome),
-                Step::Replan(below) => view.below = below,
+                Step::Finished(outcome) => return self.settle_pod_token(&view, outcome).await,
+                Step::Replan(downstream) => view.downstream = downstream,
             }
         }
         Err(SyncError::KeepsChanging)
     }
 
-    /// How the physical cluster serves a resource. One that does not go down any more is asked about: copies of before may be
-    /// there still, though nobody watches them.
+    /// Returns how the physical cluster serves a resource. Resources that are not synced are looked up too: older
+    /// copies may exist there, though no watch covers them.
     pub(super) async fn served_for(
         &self,
         session: &Session,
         resource: &GroupResource,
-    ) -> Result<Option<Served>, SyncError> {
+    ) -> Result<Option<ServedResource>, SyncError> {
         match session.served(resource) {
-            None if self.rules.refusal(resource).is_some() => {
+            None if is_custom(resource) || self.rules().refusal(resource, "").is_some() => {
                 let alone = SyncRules::new(&[resource.to_string()]);
-                Ok(discover(&session.api, &alone).await?.remove(resource))
+                Ok(discover(&session.api, &alone).await?.served.remove(resource))
             }
             served => Ok(served),
         }
@@ -113,86 +134,94 @@ impl Worker {
         SyncError::NotServed { resource: resource.to_string(), name: self.config.name.clone() }
     }
 
-    async fn plan(&self, view: &View<'_>, seen: bool) -> Result<Decision, SyncError> {
-        let rules = &self.rules;
-        let target = Target { physical: &self.config.uid, syncer_epoch: self.config.syncer_epoch, rules };
-        let below = view.below.as_ref().map(|observed| &observed.object);
-        let newest_syncer = match below.is_some_and(|below| plan::names_newer_syncer(below, &target)) {
-            true => self.newest_syncer_beside(view.key).await?,
-            false => self.config.syncer_epoch,
+    async fn plan(&self, view: &CopyView<'_>, seen: bool) -> Result<CopyDecision, SyncError> {
+        let rules = &*self.rules();
+        let target = SyncTarget { physical: &self.config.uid, syncer_epoch: self.config.syncer_epoch, rules };
+        let downstream = view.downstream.as_ref().map(|observed| &observed.object);
+        let newest_syncer = if downstream.is_some_and(|downstream| plan::names_newer_syncer(downstream, &target)) {
+            self.newest_syncer_beside(view.key).await?
+        } else {
+            self.config.syncer_epoch
         };
         if self.is_outdated(view).await? {
-            return Ok(Decision::Stale);
+            return Ok(CopyDecision::Stale);
         }
-        let lacking = self.lacking(view);
+        let lacking = self.missing_fields(view);
         let audiences = view.session.audiences();
         let decision = plan::plan(
             &target,
-            &Seen {
+            &PlanInput {
                 key: view.key,
-                above: view.upstream.map_or(Above::Removed { seen }, Above::Present),
-                below,
+                upstream: match (view.upstream, view.unplaced) {
+                    (Some(upstream), _) => UpstreamState::Present(upstream),
+                    (None, Some(unplaced)) => UpstreamState::NotPlaced(unplaced),
+                    (None, None) => UpstreamState::Removed { seen },
+                },
+                downstream,
                 namespace: view.place.namespace(),
                 served: view.served.map(|served| (&served.kind, served.namespaced)),
                 autoscaled: self.is_autoscaled(view),
-                settled: below.is_some_and(|below| self.is_settled(view.key, below)),
+                settled: downstream.is_some_and(|downstream| self.is_settled(view.key, downstream)),
                 newest_syncer,
                 lacking: &lacking,
                 audiences: &audiences,
+                pods: view.pods.as_ref(),
             },
         );
-        self.forget_troubles_of_others(view.key, &decision);
+        self.reset_troubles(view.key, &decision);
         Ok(decision)
     }
 
-    /// What the object says and an older physical cluster has no field for.
-    fn lacking(&self, view: &View<'_>) -> Lacking {
-        let (Some(schema), Some(upstream)) = (&view.session.schema, view.upstream) else { return Lacking::default() };
-        let all = schema.lacking(&upstream.kind, &upstream.object);
+    /// Returns the fields of the object that an older physical cluster does not have.
+    fn missing_fields(&self, view: &CopyView<'_>) -> MissingFields {
+        let (Some(schema), Some(upstream)) = (&view.session.schema, view.upstream) else {
+            return MissingFields::default();
+        };
+        let all = schema.missing_in(&upstream.kind, &upstream.object);
         let (defaults, meant) = all.into_iter().partition(|pointer| self.upstream.is_default(upstream, pointer));
-        Lacking { defaults, meant }
+        MissingFields { defaults, meant }
     }
 
     /// Asks upstream which syncer is the newest, since a copy of `key` names a newer one than this.
     async fn newest_syncer_beside(&self, key: &ObjectKey) -> Result<u64, SyncError> {
         let newest = self.upstream.newest_syncer(&self.config.uid).await?;
         if newest <= self.config.syncer_epoch {
-            self.found_forged(key);
+            self.record_forged(key);
         }
         Ok(newest)
     }
 
-    /// Whether the copy is of a later stay than was read upstream, and upstream's latest word is no longer what was read. When
-    /// it is, a copy below has made up its number, or upstream was restored from an older state.
-    async fn is_outdated(&self, view: &View<'_>) -> Result<bool, SyncError> {
-        let (Some(upstream), Some(below)) = (view.upstream, &view.below) else { return Ok(false) };
-        let is_later = self.entry(upstream).is_some_and(|entry| plan::names_later_stay(&below.object, &entry));
+    /// Returns true when the copy names a later epoch than was read upstream, and upstream has changed since. When it
+    /// has not, the copy is forged, or upstream was restored from an older state.
+    async fn is_outdated(&self, view: &CopyView<'_>) -> Result<bool, SyncError> {
+        let (Some(upstream), Some(downstream)) = (view.upstream, &view.downstream) else { return Ok(false) };
+        let is_later = self.entry(upstream).is_some_and(|entry| plan::names_later_stay(&downstream.object, &entry));
         if !is_later {
             return Ok(false);
         }
         self.check_newest().await?;
-        let latest = self.upstream.get(view.key).await?;
+        let latest = self.read_placed(view.key).await?;
         let is_same = !self.is_fenced.load(Ordering::Relaxed)
             && latest.is_some_and(|latest| {
                 object::uid(&latest.object) == object::uid(&upstream.object)
                     && self.entry(&latest) == self.entry(upstream)
             });
         if is_same {
-            self.found_forged(view.key);
+            self.record_forged(view.key);
         }
         Ok(!is_same)
     }
 
-    fn found_forged(&self, key: &ObjectKey) {
-        tracing::warn!(cluster = %self.config.name, %key, "a copy names what upstream does not know of: it is written over");
+    fn record_forged(&self, key: &ObjectKey) {
+        tracing::warn!(cluster = %self.config.name, %key, "a copy names an unknown syncer or epoch, it is overwritten");
         self.state().trouble(key, |trouble| trouble.forged_at = Some(Instant::now()));
     }
 
-    /// What was noted for one decision does not outlive it.
-    fn forget_troubles_of_others(&self, key: &ObjectKey, decision: &Decision) {
-        let is_weak = matches!(decision, Decision::Delete(deletion) if !deletion.proof.is_firm());
-        let is_ending = matches!(decision, Decision::AwaitEnd);
-        let is_waiting = matches!(decision, Decision::Wait);
+    /// Resets the troubles that belong to another decision than this.
+    fn reset_troubles(&self, key: &ObjectKey, decision: &CopyDecision) {
+        let is_weak = matches!(decision, CopyDecision::Delete(deletion) if !deletion.proof.is_firm());
+        let is_ending = matches!(decision, CopyDecision::AwaitEnd);
+        let is_waiting = matches!(decision, CopyDecision::Wait);
         self.state().known_trouble(key, |trouble| {
             trouble.is_held &= is_weak;
             trouble.end_asked_at = trouble.end_asked_at.filter(|_| is_ending);
@@ -200,149 +229,158 @@ impl Worker {
         });
     }
 
-    async fn apply(&self, view: &View<'_>, decision: Decision) -> Result<Step, SyncError> {
+    async fn apply(&self, view: &CopyView<'_>, decision: CopyDecision) -> Result<Step, SyncError> {
         let finished = |outcome| Ok(Step::Finished(outcome));
+        if let (CopyDecision::Keep | CopyDecision::Apply(_), Some(upstream)) = (&decision, view.upstream)
+            && let Some(step) = self.change_running_pod(view, upstream).await?
+        {
+            return Ok(step);
+        }
         match (decision, view.upstream) {
-            (Decision::Create(body), Some(upstream)) => self.create(view, upstream, body).await,
-            (Decision::Apply(application), Some(upstream)) => self.update(view, upstream, application).await,
-            (Decision::Delete(deletion), _) => self.delete(view, deletion).await,
-            (Decision::ConfirmGone { uid, epoch }, _) => self.confirm_gone(view, &uid, epoch).await,
-            (Decision::Keep, Some(upstream)) => {
-                if let Some(below) = &view.below {
-                    self.report_synced(view, upstream, &below.object).await?;
+            (CopyDecision::Create(body), Some(upstream)) => self.create(view, upstream, body).await,
+            (CopyDecision::Apply(application), Some(upstream)) => self.update(view, upstream, application).await,
+            (CopyDecision::Delete(deletion), _) => self.delete(view, deletion).await,
+            (CopyDecision::ConfirmGone { uid, epoch }, _) => self.confirm_gone(view, &uid, epoch).await,
+            (CopyDecision::Keep, Some(upstream)) => {
+                if let Some(downstream) = &view.downstream {
+                    self.report_synced(view, upstream, &downstream.object).await?;
                 }
-                finished(Outcome::Done)
+                finished(WorkOutcome::Done)
             }
-            (Decision::Wait, Some(upstream)) => {
-                if let Some(below) = &view.below {
-                    self.report_synced(view, upstream, &below.object).await?;
+            (CopyDecision::Wait, Some(upstream)) => {
+                if let Some(downstream) = &view.downstream {
+                    self.report_synced(view, upstream, &downstream.object).await?;
                 }
                 let now = Instant::now();
                 let since = self.state().trouble(view.key, |trouble| *trouble.waits_since.get_or_insert(now));
-                // Nothing tells of its end. It lasts for a moment, or until somebody does something about it.
-                finished(Outcome::CheckAgainIn(since.elapsed().clamp(SHORTEST_WAIT, LONGEST_WAIT)))
+                // No event signals its end. It lasts for a moment, or until a user acts.
+                finished(WorkOutcome::RequeueAfter(since.elapsed().clamp(SHORTEST_WAIT, LONGEST_WAIT)))
             }
-            (Decision::Local, Some(upstream)) => {
+            (CopyDecision::Local, Some(upstream)) => {
                 self.report_local(upstream).await?;
-                finished(Outcome::Done)
+                finished(WorkOutcome::Done)
             }
-            (Decision::Refuse(refusal), Some(upstream)) => {
+            (CopyDecision::Refuse(refusal), Some(upstream)) => {
                 self.report_refusal(upstream, &refusal).await?;
                 finished(match refusal.reason {
-                    "Conflict" => Outcome::CheckAgainIn(CONFLICT_CHECK),
-                    _ => Outcome::Done,
+                    "Conflict" | "KindNotServed" => WorkOutcome::RequeueAfter(CONFLICT_CHECK),
+                    _ => WorkOutcome::Done,
                 })
             }
-            (Decision::AwaitEnd, _) => self.await_end(view).await,
-            (Decision::Stale, _) => finished(Outcome::CheckAgainIn(Duration::from_secs(1))),
-            (Decision::Hold, _) => {
-                tracing::warn!(cluster = %self.config.name, key = %view.key, "a copy stays that upstream does not account for");
-                finished(Outcome::Done)
+            (CopyDecision::AwaitEnd, _) => self.await_end(view).await,
+            (CopyDecision::Stale, _) => finished(WorkOutcome::RequeueAfter(Duration::from_secs(1))),
+            (CopyDecision::Hold, _) => {
+                tracing::warn!(cluster = %self.config.name, key = %view.key, "a copy is kept that upstream does not account for");
+                finished(WorkOutcome::Done)
             }
-            (Decision::Fenced, _) => {
+            (CopyDecision::Fenced, _) => {
                 self.fence();
-                finished(Outcome::Done)
+                finished(WorkOutcome::Done)
             }
             // It is elsewhere: nothing of it is here, nor is to be.
-            (Decision::Nothing, Some(upstream)) if self.entry(upstream).is_none() => {
+            (CopyDecision::Nothing, Some(upstream)) if self.entry(upstream).is_none() => {
                 self.forget(view.key);
-                self.tidy_namespace(&view.place.namespace);
-                finished(Outcome::Done)
+                self.enqueue_namespace_cleanup(&view.place.namespace);
+                finished(WorkOutcome::Done)
             }
-            (Decision::Nothing | Decision::Projected, Some(_)) => finished(Outcome::Done),
+            (CopyDecision::Nothing | CopyDecision::Projected, Some(_)) => finished(WorkOutcome::Done),
             (_, None) => {
                 self.forget(view.key);
-                self.tidy_namespace(&view.place.namespace);
-                finished(Outcome::Done)
+                self.enqueue_namespace_cleanup(&view.place.namespace);
+                finished(WorkOutcome::Done)
             }
         }
     }
 
-    /// Waits for the end of a copy, whose tombstone says it. That may have been missed, so now and then the API server is asked.
-    async fn await_end(&self, view: &View<'_>) -> Result<Step, SyncError> {
+    /// Waits for the tombstone of a copy. The event may have been missed, so the copy is read at intervals.
+    async fn await_end(&self, view: &CopyView<'_>) -> Result<Step, SyncError> {
         let now = Instant::now();
         let asked = self.state().trouble(view.key, |trouble| *trouble.end_asked_at.get_or_insert(now));
-        let waiting = Ok(Step::Finished(Outcome::CheckAgainIn(END_CHECK)));
-        let (Some(served), Some(known), true) = (view.served, &view.below, asked.elapsed() >= END_CHECK) else {
+        let waiting = Ok(Step::Finished(WorkOutcome::RequeueAfter(END_CHECK)));
+        let (Some(served), Some(known), true) = (view.served, &view.downstream, asked.elapsed() >= END_CHECK) else {
             return waiting;
         };
         self.state().trouble(view.key, |trouble| trouble.end_asked_at = Some(now));
         match self.read(view, served).await? {
             Some(live) if live.uid() == known.uid() => waiting,
             other => {
-                view.session.mirror.remove(view.place, known.uid());
+                view.session.cache.remove(view.place, known.uid());
                 Ok(Step::Replan(other))
             }
         }
     }
 
-    /// Looks at a namespace downstream that may have become empty.
-    pub(super) fn tidy_namespace(&self, namespace: &str) {
+    /// Enqueues a check of a downstream namespace that may have become empty.
+    pub(super) fn enqueue_namespace_cleanup(&self, namespace: &str) {
         self.queue.add_after(Work::Namespace(namespace.to_owned()), self.config.namespace_linger);
     }
 
-    /// The downstream address of an upstream object.
-    pub(super) fn place(&self, key: &ObjectKey) -> Result<Place, Refusal> {
+    /// Returns the downstream address of an upstream object.
+    pub(super) fn downstream_ref(&self, key: &ObjectKey) -> Result<ObjectRef, SyncRefusal> {
         let namespace = match key.namespace() {
             None => String::new(),
             Some(namespace) => {
                 let mapping = self.config.spec.namespace_mapping;
-                let below = naming::downstream_namespace(mapping, self.upstream.plane(), key.cluster, namespace);
-                below.map_err(|error| Refusal::not_syncable(error.to_string()))?.to_string()
+                let downstream = naming::downstream_namespace(mapping, self.upstream.plane(), key.cluster, namespace);
+                downstream.map_err(|error| SyncRefusal::not_syncable(error.to_string()))?.to_string()
             }
         };
-        Ok(Place { resource: key.resource.clone(), namespace, name: key.name.to_string() })
+        Ok(ObjectRef { resource: key.resource.clone(), namespace, name: key.name.to_string() })
     }
 
-    /// The entry of this physical cluster on an object's record.
+    /// Returns the entry of this physical cluster on an object's record.
     pub(super) fn entry(&self, upstream: &UpstreamObject) -> Option<PlacedCopy> {
         PlacementRecord::of(&upstream.object)?.on(&self.config.uid).cloned()
     }
 
-    /// An object whose namespace never goes down: nothing of it was ever made.
-    async fn without_place(&self, upstream: Option<&UpstreamObject>, refusal: &Refusal) -> Result<Outcome, SyncError> {
-        let Some(upstream) = upstream else { return Ok(Outcome::Done) };
-        let Some(entry) = self.entry(upstream) else { return Ok(Outcome::Done) };
-        match (plan::leaving(upstream, &entry), object::uid(&upstream.object)) {
+    /// Reports an object whose namespace has no downstream name; nothing of it was ever created.
+    async fn report_unmappable(
+        &self,
+        upstream: Option<&UpstreamObject>,
+        refusal: &SyncRefusal,
+    ) -> Result<WorkOutcome, SyncError> {
+        let Some(upstream) = upstream else { return Ok(WorkOutcome::Done) };
+        let Some(entry) = self.entry(upstream) else { return Ok(WorkOutcome::Done) };
+        match (plan::deletion_proof(upstream, &entry), object::uid(&upstream.object)) {
             (Some(_), Some(uid)) => {
                 self.upstream.confirm_gone(&upstream.key, &uid, &self.config.uid, entry.epoch).await?
             }
             _ => self.report_refusal(upstream, refusal).await?,
         }
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 
-    /// Whether an autoscaler of ours downstream is for this object.
-    pub(super) fn is_autoscaled(&self, view: &View<'_>) -> bool {
+    /// Returns true when an autoscaler that was synced downstream targets the object.
+    pub(super) fn is_autoscaled(&self, view: &CopyView<'_>) -> bool {
         let Some(served) = view.served else { return false };
         let scalers = GroupResource::new("autoscaling", "horizontalpodautoscalers");
-        view.session.mirror.all(&scalers, view.place.namespace()).iter().any(|scaler| {
+        view.session.cache.all(&scalers, view.place.namespace()).iter().any(|scaler| {
             let target = &scaler.object["spec"]["scaleTargetRef"];
             target["kind"] == *served.kind.kind && target["name"] == *view.place.name
         })
     }
 
-    fn is_settled(&self, key: &ObjectKey, below: &Value) -> bool {
-        let applied = object::annotation(below, annotations::DOWN_APPLIED).unwrap_or_default();
+    fn is_settled(&self, key: &ObjectKey, downstream: &Value) -> bool {
+        let applied = object::annotation(downstream, annotations::DOWN_APPLIED).unwrap_or_default();
         let state = self.state();
         let Some((hash, made)) = state.settled.get(key) else { return false };
-        hash == applied && *made == fingerprint(&without_volatile(below))
+        hash == applied && *made == fingerprint(&without_volatile(downstream))
     }
 
-    /// Remembers what an apply made of an object, so that another way of writing the same is no drift.
-    pub(super) fn settle(&self, key: &ObjectKey, made: &Value) {
+    /// Records the result of an apply, so that another form of the same value is no drift.
+    pub(super) fn record_applied(&self, key: &ObjectKey, made: &Value) {
         let applied = object::annotation(made, annotations::DOWN_APPLIED).unwrap_or_default().to_owned();
-        let made = fingerprint(&without_volatile(&Observed::new(made.clone()).object));
+        let made = fingerprint(&without_volatile(&ObservedObject::new(made.clone()).object));
         self.state().settled.insert(key.clone(), (applied, made));
     }
 }
 
-/// The patch that makes what our create owns owned by an apply, so that later applies can leave fields out.
+/// Returns the patch that moves the fields of our create to our apply, so that later applies can leave fields out.
 pub(super) fn ownership_patch(live: &Value) -> Option<Value> {
     let mut entries = object::metadata(live).get("managedFields")?.as_array()?.clone();
     entries
         .iter_mut()
-        .filter(|entry| super::mirror::is_create_entry(entry))
+        .filter(|entry| super::reflector_cache::is_create_entry(entry))
         .for_each(|entry| entry["operation"] = json!("Apply"));
     Some(json!({"metadata": {
         "uid": object::meta_text(live, "uid"),

@@ -1,14 +1,14 @@
-//! What becomes of work that failed: it is tried again, later each time, and upstream is told when that goes on for a while.
+//! Failed work: it is retried with backoff, and reported upstream when that lasts.
 
-use portolan_types::{ObjectKey, placement::Phase};
+use portolan_types::{ObjectKey, placement::CopyPhase};
 use tokio::time::Instant;
 
-use super::{SyncError, Work, Worker, queue::Ended};
+use super::{SyncError, Work, Worker, queue::WorkResult};
 use crate::{client::DownstreamError, status};
 
 impl SyncError {
-    /// The reason and the sentence for an object whose copy cannot be brought up to date for a while. `None` when upstream
-    /// itself is what fails, and for what the physical cluster refuses for good: that has been told already.
+    /// Returns reason and message for an object whose copy cannot be updated for a while. `None` when upstream itself
+    /// failed, and for a refusal of the physical cluster, which was reported at once.
     fn trouble(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Upstream(_) | Self::CutOff | Self::OwnerUnknown(_) | Self::StillThere(_) => None,
@@ -29,34 +29,34 @@ impl SyncError {
 }
 
 impl Worker {
-    pub(super) async fn after_failure(&self, work: &Work, error: &SyncError) -> Ended {
+    pub(super) async fn after_failure(&self, work: &Work, error: &SyncError) -> WorkResult {
         let not_before = if let SyncError::Downstream(error) = error { error.retry_after() } else { None };
-        let failed = Ended::Badly { not_before };
+        let failed = WorkResult::Badly { not_before };
         let Work::Copy(key) = work else { return failed };
         if self.session().is_err() {
-            return self.while_cut_off(key).await.map_or(failed, Ended::Well);
+            return self.reconcile_unreachable(key).await.map_or(failed, WorkResult::Well);
         }
-        if let Err(error) = self.tell_trouble(key, error).await {
-            tracing::debug!(cluster = %self.config.name, %key, %error, "a failure cannot be told upstream");
+        if let Err(error) = self.report_trouble(key, error).await {
+            tracing::debug!(cluster = %self.config.name, %key, %error, "a failure cannot be reported upstream");
         }
         if let SyncError::NotServed { .. } = error {
-            return self.while_not_served(key).await.map_or(failed, |owed| owed.map_or(failed, Ended::Well));
+            return self.reconcile_not_served(key).await.map_or(failed, |owed| owed.map_or(failed, WorkResult::Well));
         }
         failed
     }
 
-    /// Tells what has kept failing for a while.
-    async fn tell_trouble(&self, key: &ObjectKey, error: &SyncError) -> Result<(), SyncError> {
+    /// Reports a failure that has lasted for a while.
+    async fn report_trouble(&self, key: &ObjectKey, error: &SyncError) -> Result<(), SyncError> {
         let Some((reason, message)) = error.trouble() else { return Ok(()) };
         let now = Instant::now();
         let since = self.state().trouble(key, |trouble| *trouble.failing_since.get_or_insert(now));
         if since.elapsed() < self.config.unreachable_after {
             return Ok(());
         }
-        let Some(upstream) = self.upstream.get(key).await? else { return Ok(()) };
+        let Some(upstream) = self.read_placed(key).await? else { return Ok(()) };
         match self.entry(&upstream).map(|entry| entry.phase) {
-            Some(Phase::Active | Phase::Leaving) => self.report_failure(&upstream, reason, &message).await,
-            Some(Phase::Projected) | None => Ok(()),
+            Some(CopyPhase::Active | CopyPhase::Leaving) => self.report_failure(&upstream, reason, &message).await,
+            Some(CopyPhase::Projected) | None => Ok(()),
         }
     }
 

@@ -1,25 +1,25 @@
-//! Whether a physical cluster answers, and what it has.
+//! Health and capacity of a physical cluster.
 
-use portolan_types::{placement::Resources, quantity::Quantity};
+use portolan_types::{placement::ResourceAmounts, quantity::Quantity};
 use serde_json::Value;
 
-use super::session::{Amounts, short};
-use crate::client::{Api, DownstreamError};
+use super::session::{NodeAmounts, bounded_text};
+use crate::client::{DownstreamClient, DownstreamError};
 
 /// Resources that are summed; nodes may name any number of others.
 const SUMMED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// A physical cluster that answers.
-pub(super) struct Health {
+/// Health of a physical cluster that answers.
+pub(super) struct ClusterHealth {
     pub(super) version: String,
-    pub(super) capacity: Amounts,
-    pub(super) allocatable: Amounts,
+    pub(super) capacity: NodeAmounts,
+    pub(super) allocatable: NodeAmounts,
 }
 
 /// Asks for the version and the nodes. A credential that may not list nodes leaves the amounts unknown.
-pub(super) async fn probe(api: &Api) -> Result<Health, DownstreamError> {
+pub(super) async fn probe(api: &DownstreamClient) -> Result<ClusterHealth, DownstreamError> {
     let version = api.get("/version").await?;
-    let (mut capacity, mut allocatable) = (Resources::new(), Resources::new());
+    let (mut capacity, mut allocatable) = (ResourceAmounts::new(), ResourceAmounts::new());
     let page = |nodes: Vec<Value>| {
         add(&mut capacity, nodes.iter(), "capacity");
         add(&mut allocatable, nodes.iter().filter(|node| is_usable(node)), "allocatable");
@@ -30,15 +30,15 @@ pub(super) async fn probe(api: &Api) -> Result<Health, DownstreamError> {
         Err(error) if error.code() == 403 => false,
         Err(error) => return Err(error),
     };
-    Ok(Health {
-        version: short(&version["gitVersion"]),
+    Ok(ClusterHealth {
+        version: bounded_text(&version["gitVersion"]),
         capacity: are_known.then_some(capacity),
         allocatable: are_known.then_some(allocatable),
     })
 }
 
 /// Adds what `nodes` have to a total. No node is kept.
-fn add<'a>(total: &mut Resources, nodes: impl Iterator<Item = &'a Value>, field: &str) {
+fn add<'a>(total: &mut ResourceAmounts, nodes: impl Iterator<Item = &'a Value>, field: &str) {
     for node in nodes {
         for name in SUMMED {
             let amount = node["status"][field][name].as_str().and_then(|text| text.parse::<Quantity>().ok());
@@ -50,7 +50,8 @@ fn add<'a>(total: &mut Resources, nodes: impl Iterator<Item = &'a Value>, field:
     }
 }
 
-/// A node that pods of users are scheduled to: ready, not cordoned, and not kept for the control plane.
+/// Returns true for a node that users' pods are scheduled to: ready, not cordoned, and not reserved for the control
+/// plane.
 fn is_usable(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
     let is_ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
@@ -81,7 +82,7 @@ mod tests {
             node("16", taint, "True"),
         ];
         let sum = |usable: bool, field: &str| {
-            let mut total = Resources::new();
+            let mut total = ResourceAmounts::new();
             add(&mut total, nodes.iter().filter(|node| !usable || is_usable(node)), field);
             total.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>()
         };

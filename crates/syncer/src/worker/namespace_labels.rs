@@ -5,11 +5,13 @@ use std::{
     time::Duration,
 };
 
-use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, fingerprint, object, work::Outcome};
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, fingerprint, object, work::WorkOutcome,
+};
 use serde_json::{Map, Value, json};
 
-use super::{SyncError, Work, Worker, mirror::Place, queue::jitter};
-use crate::{client::Served, namespace_labels::label_changes, naming::NamespaceIdentity};
+use super::{SyncError, Work, Worker, queue::jitter, reflector_cache::ObjectRef};
+use crate::{client::ServedResource, namespace_naming::label_changes, naming::NamespaceIdentity};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
@@ -26,7 +28,7 @@ pub(super) async fn follow(worker: Arc<Worker>) {
             worker.enqueue_namespace_labels();
             while let Ok(changes) = stream.next().await {
                 pause = FIRST_PAUSE;
-                changes.keys.iter().for_each(|key| worker.noticed_upstream_namespace(key));
+                changes.keys.iter().for_each(|key| worker.observe_upstream_namespace(key));
             }
         }
         tokio::time::sleep(jitter(&worker.seams, pause)).await;
@@ -37,82 +39,87 @@ pub(super) async fn follow(worker: Arc<Worker>) {
 impl Worker {
     fn enqueue_namespace_labels(&self) {
         let Ok(session) = self.session() else { return };
-        for known in session.mirror.all(&namespaces(), None) {
+        for known in session.cache.all(&namespaces(), None) {
             self.queue.add(Work::NamespaceLabels(object::name(&known.object).to_owned()));
         }
     }
 
-    fn noticed_upstream_namespace(&self, key: &ObjectKey) {
+    fn observe_upstream_namespace(&self, key: &ObjectKey) {
         if key.resource != namespaces() {
             return;
         }
         let Ok(name) = key.name.parse::<NamespaceName>() else { return };
-        let Ok(downstream) = self.rules.naming().downstream(key.cluster, &name) else { return };
+        let Ok(downstream) = self.rules().naming().downstream(key.cluster, &name) else { return };
         let Ok(session) = self.session() else { return };
-        let at = Place { resource: namespaces(), namespace: String::new(), name: downstream.to_string() };
-        if session.mirror.get(&at).is_some() {
+        let at = ObjectRef { resource: namespaces(), namespace: String::new(), name: downstream.to_string() };
+        if session.cache.get(&at).is_some() {
             self.queue.add(Work::NamespaceLabels(at.name));
         }
     }
 
-    /// Returns the labels that a downstream namespace has for selectors, as upstream has them now.
-    pub(super) async fn namespace_labels(
+    /// Returns the labels that the downstream namespace of `key` has for selectors; `None` when `key` is not placed on
+    /// the physical cluster.
+    pub(super) async fn namespace_labels(&self, key: &ObjectKey) -> Result<Option<Map<String, Value>>, SyncError> {
+        let upstream = self.upstream.namespace_labels(&self.config.uid, key).await?;
+        Ok(upstream.map(|labels| self.rules().naming().labels(key.cluster, &labels)))
+    }
+
+    /// Returns the labels of a namespace of which objects are placed on the physical cluster; `None` for any other.
+    async fn labels_by_placed_object(
         &self,
         cluster: LogicalClusterId,
         namespace: &NamespaceName,
-    ) -> Result<Map<String, Value>, SyncError> {
-        let upstream = match namespace.parse() {
-            Ok(name) => self.upstream.get(&ObjectKey::cluster_scoped(cluster, namespaces(), name)).await?,
-            Err(_) => None,
-        };
-        Ok(self.rules.naming().labels(cluster, upstream.as_ref().map(|found| &found.object)))
+    ) -> Result<Option<Map<String, Value>>, SyncError> {
+        let is_in = |key: &&ObjectKey| key.cluster == cluster && key.namespace() == Some(namespace);
+        let keys: Vec<ObjectKey> = self.state().known.keys().filter(is_in).cloned().collect();
+        for key in keys {
+            if let Some(labels) = self.namespace_labels(&key).await? {
+                return Ok(Some(labels));
+            }
+        }
+        Ok(None)
     }
 
-    /// Returns true when something of an upstream namespace is placed on the physical cluster.
-    fn has_objects_of(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> bool {
-        self.state().known.keys().any(|key| key.cluster == cluster && key.namespace() == Some(namespace))
-    }
-
-    pub(super) async fn reconcile_namespace_labels(&self, name: &str) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_namespace_labels(&self, name: &str) -> Result<WorkOutcome, SyncError> {
         let session = self.session()?;
-        let at = Place { resource: namespaces(), namespace: String::new(), name: name.to_owned() };
-        let Some(known) = session.mirror.get(&at).filter(|known| !object::is_deleting(&known.object)) else {
-            return Ok(Outcome::Done);
+        let at = ObjectRef { resource: namespaces(), namespace: String::new(), name: name.to_owned() };
+        let Some(known) = session.cache.get(&at).filter(|known| !object::is_deleting(&known.object)) else {
+            return Ok(WorkOutcome::Done);
         };
         let identity = NamespaceIdentity::of(&known.object).filter(|identity| {
             identity.physical == self.config.uid && identity.plane.as_deref() == self.upstream.plane()
         });
-        let Some(identity) = identity else { return Ok(Outcome::Done) };
+        let Some(identity) = identity else { return Ok(WorkOutcome::Done) };
         let (Ok(cluster), Ok(namespace)) = (identity.cluster.parse(), identity.namespace.parse()) else {
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         };
-        // Its mark is anybody's to write there: only the name that follows from it proves that it is for this namespace.
-        if !self.rules.naming().downstream(cluster, &namespace).is_ok_and(|downstream| *downstream == *name) {
-            return Ok(Outcome::Done);
+        // Its mark is anybody's to write there: only the name that follows from it proves that it is for this
+        // namespace.
+        if !self.rules().naming().downstream(cluster, &namespace).is_ok_and(|downstream| *downstream == *name) {
+            return Ok(WorkOutcome::Done);
         }
         // Nor are labels of a namespace handed out of which the physical cluster was given nothing.
         if !self.is_view_synced.load(Ordering::Acquire) {
             return Err(SyncError::NotSynced("upstream's objects".into()));
         }
-        if !self.has_objects_of(cluster, &namespace) {
-            return Ok(Outcome::Done);
-        }
-        let wanted = self.namespace_labels(cluster, &namespace).await?;
-        let Some(changes) = label_changes(&known.object, &wanted) else { return Ok(Outcome::Done) };
+        let Some(wanted) = self.labels_by_placed_object(cluster, &namespace).await? else {
+            return Ok(WorkOutcome::Done);
+        };
+        let Some(changes) = label_changes(&known.object, &wanted) else { return Ok(WorkOutcome::Done) };
         let patch = json!({"metadata": {"labels": changes, "uid": known.uid(),
             "resourceVersion": object::meta_text(&known.object, "resourceVersion")}});
-        let path = Served::namespaces().path(None, Some(name));
+        let path = ServedResource::namespaces().path(None, Some(name));
         let (work, wanted) = (Work::NamespaceLabels(name.to_owned()), fingerprint(&Value::Object(wanted)));
         if let Some(wait) = self.repair_wait(&work, &wanted) {
-            return Ok(Outcome::CheckAgainIn(wait));
+            return Ok(WorkOutcome::RequeueAfter(wait));
         }
-        self.note_repair(work, wanted);
+        self.record_repair(work, wanted);
         match session.api.merge_patch(&path, &patch).await {
             Ok(made) => {
-                session.mirror.put(&at, made);
-                Ok(Outcome::Done)
+                session.cache.put(&at, made);
+                Ok(WorkOutcome::Done)
             }
-            Err(error) if error.is_absent(name) => Ok(Outcome::Done),
+            Err(error) if error.is_absent(name) => Ok(WorkOutcome::Done),
             Err(error) => Err(error.into()),
         }
     }
@@ -120,10 +127,10 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use portolan_types::{GroupVersionKind, annotations, placement::Phase};
+    use portolan_types::{GroupVersionKind, annotations, placement::CopyPhase};
 
     use super::*;
-    use crate::testing::{FakeCluster, suite::Stage};
+    use crate::testing::{FakeCluster, suite::SyncStage};
 
     fn label(cluster: &FakeCluster, key: &str) -> Option<String> {
         let namespaces = cluster.all("namespaces");
@@ -133,7 +140,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_downstream_namespace_has_the_labels_of_its_upstream_one() {
         let cluster = FakeCluster::default();
-        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
         let shop = ObjectKey { scope: None.into(), ..stage.key("namespaces", "shop") };
         let upstream = |team: Value| {
             let labels = json!({"kubernetes.io/metadata.name": "shop", "team": team});
@@ -141,13 +148,13 @@ mod tests {
             stage.upstream.write(&shop, &kind, json!({"metadata": {"labels": labels}}));
         };
         upstream("blue".into());
-        stage.place("configmaps", "a", json!({"metadata": {}, "data": {"a": "1"}}), Phase::Active);
+        stage.place("configmaps", "a", json!({"metadata": {}, "data": {"a": "1"}}), CopyPhase::Active);
         stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
         let name = "kubernetes.io.namespace.portolan.dev/metadata.name";
         assert_eq!(label(&cluster, name).as_deref(), Some("shop"), "from the first moment");
         let tenant = label(&cluster, annotations::DOWN_TENANT).unwrap();
         let has_team =
-            async |_: &Stage, team: &str| label(&cluster, "namespace.portolan.dev/team").as_deref() == Some(team);
+            async |_: &SyncStage, team: &str| label(&cluster, "namespace.portolan.dev/team").as_deref() == Some(team);
         stage.until("the team is there", async |s| has_team(s, "blue").await).await.unwrap();
         upstream("red".into());
         stage.until("it follows", async |s| has_team(s, "red").await).await.unwrap();
@@ -156,7 +163,7 @@ mod tests {
         namespace["metadata"]["labels"]["namespace.portolan.dev/forged"] = "x".into();
         namespace["metadata"]["labels"][annotations::DOWN_TENANT] = "other".into();
         cluster.put("namespaces", namespace);
-        let is_repaired = async |s: &Stage| {
+        let is_repaired = async |s: &SyncStage| {
             has_team(s, "red").await
                 && label(&cluster, annotations::DOWN_TENANT).as_deref() == Some(&*tenant)
                 && label(&cluster, "namespace.portolan.dev/forged").is_none()
@@ -171,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_of_which_nothing_is_placed_there_gets_no_labels() {
         let cluster = FakeCluster::default();
-        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
         let kind = GroupVersionKind::new("", "v1", "Namespace");
         let foreign =
             ObjectKey { cluster: LogicalClusterId::new(77), scope: None.into(), ..stage.key("namespaces", "vault") };
@@ -186,7 +193,7 @@ mod tests {
         let name =
             crate::downstream_namespace(mapping, identity.plane.as_deref(), foreign.cluster, &"vault".parse().unwrap());
         let forged = identity.to_namespace(&name.unwrap());
-        // An object that names the foreign namespace, too: what is read of it upstream does not count as placed.
+        // The object names the foreign namespace too: its upstream content does not count as placed.
         let copy = |cluster: &str| {
             let identity =
                 json!({"cluster": cluster, "uid": "u", "physical": "physical-9", "namespace": "vault", "name": "s",
@@ -214,9 +221,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn labels_and_fields_that_are_changed_again_and_again_are_repaired_less_and_less_often() {
         let cluster = FakeCluster::default();
-        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
         let copy = json!({"metadata": {}, "data": {"a": "1"}});
-        stage.place("configmaps", "a", copy, Phase::Active);
+        stage.place("configmaps", "a", copy, CopyPhase::Active);
         stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let before = cluster.requests("PATCH").len();
@@ -227,7 +234,8 @@ mod tests {
             cluster.put("namespaces", namespace);
             stage.tamper("configmaps", "a", &json!({"data": {"a": "drift"}})).await.unwrap();
         }
-        // 300 requests are the test's own. In a minute each may be repaired at once three times, then after 1, 2, 4, 8, 16 and 32 s.
+        // 300 requests are the test's own. In a minute each may be repaired at once three times, then after 1, 2, 4, 8,
+        // 16 and 32 s.
         let repairs = cluster.requests("PATCH").len() - before - 300;
         assert!((8..=20).contains(&repairs), "{repairs}");
         tokio::time::sleep(Duration::from_secs(70)).await;

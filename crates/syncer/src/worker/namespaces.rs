@@ -2,39 +2,39 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use portolan_types::{GroupResource, ObjectKey, Uid, object, work::Outcome};
+use portolan_types::{GroupResource, ObjectKey, Uid, object, work::WorkOutcome};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{SyncError, Work, Worker, mirror::Place, session::Session};
+use super::{SyncError, Work, Worker, reflector_cache::ObjectRef, session::Session};
 use crate::{
-    client::Served,
+    client::ServedResource,
     naming::NamespaceIdentity,
-    plan::{Deletion, Proof},
-    rules::{Refusal, is_local},
+    plan::{CopyDeletion, Proof},
+    rules::{SyncRefusal, is_local},
 };
 
-/// What Kubernetes itself puts into a namespace, or leaves there after its objects.
+/// Resources that Kubernetes itself puts into a namespace, or leaves there after its objects.
 const NOT_CONTENT: [&str; 3] = ["events", "events.events.k8s.io", "endpointslices.discovery.k8s.io"];
 
-/// When to look again at a namespace with something in it that nobody watches: what is foreign there, or is still ending.
+/// Interval of checks of a namespace with foreign or ending content, which no watch covers.
 const CONTENT_CHECK: Duration = Duration::from_secs(10);
 
-/// How long an answer about another `PhysicalCluster` holds.
+/// Lifetime of a cached answer about another `PhysicalCluster`.
 const REGISTRATION_CHECK: Duration = Duration::from_secs(60);
 
 /// Most such answers that are kept.
 const MAX_REGISTRATIONS: usize = 1000;
 
 /// Why a namespace cannot be used.
-struct Obstacle {
-    /// What every tenant may know, after the namespace's name.
+struct NamespaceObstacle {
+    /// Text for every tenant, after the name of the namespace.
     what: String,
-    /// What follows for those who care for the physical cluster: it names what another tenant has.
+    /// Text after it for administrators: it names what another tenant has.
     whose: String,
 }
 
-impl From<&str> for Obstacle {
+impl From<&str> for NamespaceObstacle {
     fn from(what: &str) -> Self {
         Self { what: what.to_owned(), whose: String::new() }
     }
@@ -48,21 +48,21 @@ fn namespaces() -> GroupResource {
     GroupResource::new("", "namespaces")
 }
 
-fn place_of(name: &str) -> Place {
-    Place { resource: namespaces(), namespace: String::new(), name: name.to_owned() }
+fn place_of(name: &str) -> ObjectRef {
+    ObjectRef { resource: namespaces(), namespace: String::new(), name: name.to_owned() }
 }
 
 impl Worker {
-    /// Makes the namespace of `place` when it is missing.
+    /// Creates the namespace of `place` if it is missing.
     ///
-    /// A namespace that is there and not ours is never used: that is a refusal. What a `PhysicalCluster` that is gone has left
-    /// empty is taken over.
+    /// An existing foreign namespace is never used: it is a refusal. An empty one of a `PhysicalCluster` that is gone
+    /// is adopted.
     pub(super) async fn ensure_namespace(
         &self,
         session: &Session,
         key: &ObjectKey,
-        place: &Place,
-    ) -> Result<Option<Refusal>, SyncError> {
+        place: &ObjectRef,
+    ) -> Result<Option<SyncRefusal>, SyncError> {
         let Some(upstream_namespace) = key.namespace() else { return Ok(None) };
         let wanted = NamespaceIdentity {
             cluster: key.cluster.to_string(),
@@ -70,25 +70,22 @@ impl Worker {
             physical: self.config.uid.clone(),
             plane: self.upstream.plane().map(str::to_owned),
         };
-        if !session.mirror.is_synced(&namespaces()) {
+        if !session.cache.is_synced(&namespaces()) {
             return Err(SyncError::NotSynced("namespaces".into()));
         }
         let at = place_of(&place.namespace);
-        let live = match session.mirror.get(&at) {
+        let live = match session.cache.get(&at) {
             Some(known) => known.object.clone(),
             None => {
-                let labels = self.namespace_labels(key.cluster, upstream_namespace).await?;
+                let labels = self.namespace_labels(key).await?.ok_or(SyncError::KeepsChanging)?;
                 self.make_namespace(session, &wanted, &at, labels).await?
             }
         };
         if NamespaceIdentity::of(&live).as_ref() == Some(&wanted) {
             self.state().namespace_conflicts.remove(&at.name);
-            return match object::is_deleting(&live) {
-                true => Err(SyncError::NamespaceEnding),
-                false => Ok(None),
-            };
+            return if object::is_deleting(&live) { Err(SyncError::NamespaceEnding) } else { Ok(None) };
         }
-        match self.in_the_way(session, &live).await? {
+        match self.namespace_obstacle(session, &live).await? {
             None => {
                 self.adopt(session, &wanted, &at, &live).await?;
                 self.queue.add(Work::NamespaceLabels(at.name.clone()));
@@ -97,23 +94,27 @@ impl Worker {
             }
             Some(obstacle) => {
                 let told = format!("the namespace {} {}", at.name, obstacle.what);
-                self.note_conflict(at.name, format!("{told}{}", obstacle.whose));
-                Ok(Some(Refusal::conflict(told)))
+                self.record_conflict(at.name, format!("{told}{}", obstacle.whose));
+                Ok(Some(SyncRefusal::conflict(told)))
             }
         }
     }
 
-    /// For those who care for the physical cluster: the log, and its report.
-    fn note_conflict(&self, namespace: String, why: String) {
+    /// Records a namespace conflict in the log and for the report of the physical cluster.
+    fn record_conflict(&self, namespace: String, why: String) {
         let before = self.state().namespace_conflicts.insert(namespace.clone(), why.clone());
         if before.as_ref() != Some(&why) {
             tracing::warn!(cluster = %self.config.name, namespace, why, "a namespace downstream cannot be used");
         }
     }
 
-    /// Why a namespace that was not made for what is to go there cannot be used. `None` when a `PhysicalCluster` that is gone
-    /// has left it, and left it empty.
-    async fn in_the_way(&self, session: &Session, live: &Value) -> Result<Option<Obstacle>, SyncError> {
+    /// Returns why a foreign namespace cannot be used; `None` for an empty one that a deleted `PhysicalCluster` has
+    /// left.
+    async fn namespace_obstacle(
+        &self,
+        session: &Session,
+        live: &Value,
+    ) -> Result<Option<NamespaceObstacle>, SyncError> {
         let Some(identity) = NamespaceIdentity::of(live) else {
             return Ok(Some("is there and not Portolan's".into()));
         };
@@ -123,7 +124,7 @@ impl Worker {
         if identity.physical == self.config.uid {
             let whose =
                 format!(", for the namespace {} of the logical cluster {}", identity.namespace, identity.cluster);
-            return Ok(Some(Obstacle { what: "is in use".into(), whose }));
+            return Ok(Some(NamespaceObstacle { what: "is in use".into(), whose }));
         }
         if self.is_registered(&identity.physical).await? {
             return Ok(Some("belongs to another PhysicalCluster, which leads to the same API server".into()));
@@ -135,29 +136,29 @@ impl Worker {
             let uid = &identity.physical;
             let what = format!("holds objects that the PhysicalCluster of uid {uid}, which is gone, has left");
             let how = portolan_types::annotations::LEFT_BEHIND;
-            Obstacle::from(
+            NamespaceObstacle::from(
                 format!("{what}: take them over by the annotation {how}=adopt, or delete them there").as_str(),
             )
         }))
     }
 
-    /// Makes an empty namespace, that a `PhysicalCluster` which is gone has left, this one's.
+    /// Adopts an empty namespace that a deleted `PhysicalCluster` has left.
     async fn adopt(
         &self,
         session: &Session,
         wanted: &NamespaceIdentity,
-        at: &Place,
+        at: &ObjectRef,
         live: &Value,
     ) -> Result<(), SyncError> {
         let mut metadata = wanted.to_metadata();
-        // It is what was judged, or it is judged again.
+        // The preconditions ensure that the checked object is deleted; otherwise it is checked again.
         for field in ["uid", "resourceVersion"] {
             metadata[field] = object::meta_text(live, field).into();
         }
-        let path = Served::namespaces().path(None, Some(&at.name));
+        let path = ServedResource::namespaces().path(None, Some(&at.name));
         let adopted = session.api.merge_patch(&path, &json!({"metadata": metadata})).await?;
-        tracing::info!(cluster = %self.config.name, namespace = at.name, "an empty namespace of before was taken over");
-        session.mirror.put(at, adopted);
+        tracing::info!(cluster = %self.config.name, namespace = at.name, "an empty namespace of a deleted registration was adopted");
+        session.cache.put(at, adopted);
         Ok(())
     }
 
@@ -165,17 +166,17 @@ impl Worker {
         &self,
         session: &Session,
         wanted: &NamespaceIdentity,
-        at: &Place,
+        at: &ObjectRef,
         labels: Map<String, Value>,
     ) -> Result<Value, SyncError> {
-        let served = Served::namespaces();
+        let served = ServedResource::namespaces();
         let name = at.name.parse().map_err(|_| SyncError::NotSynced("a namespace without a name".into()))?;
         let mut namespace = wanted.to_namespace(&name);
         object::child_mut(object::metadata_mut(&mut namespace), "labels").extend(labels);
         match session.api.create(&served.path(None, None), &namespace).await {
             Ok(made) => {
                 portolan_types::failpoint!("syncer/namespace-made");
-                session.mirror.put(at, made.clone());
+                session.cache.put(at, made.clone());
                 Ok(made)
             }
             Err(error) if error.is_reason("AlreadyExists") => {
@@ -185,41 +186,41 @@ impl Worker {
         }
     }
 
-    /// Whether a namespace is known to be missing downstream.
+    /// Returns true when a namespace is known to be missing downstream.
     pub(super) fn lacks_namespace(&self, name: &str) -> bool {
         let Ok(session) = self.session() else { return false };
-        session.mirror.is_synced(&namespaces()) && session.mirror.get(&place_of(name)).is_none()
+        session.cache.is_synced(&namespaces()) && session.cache.get(&place_of(name)).is_none()
     }
 
     /// Removes a namespace of ours when upstream places nothing in it and nothing, of ours or of others, is left in it.
-    pub(super) async fn reconcile_namespace(&self, name: &str) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_namespace(&self, name: &str) -> Result<WorkOutcome, SyncError> {
         let session = self.session()?;
         let is_synced = self.is_view_synced.load(std::sync::atomic::Ordering::Acquire)
-            && session.mirror.is_synced(&namespaces())
-            && session.all_served().iter().all(|served| session.mirror.is_synced(&served.resource));
+            && session.cache.is_synced(&namespaces())
+            && session.all_served().iter().all(|served| session.cache.is_synced(&served.resource));
         if !is_synced {
             return Err(SyncError::NotSynced("the objects of a namespace".into()));
         }
-        let Some(known) = session.mirror.get(&place_of(name)) else { return Ok(Outcome::Done) };
+        let Some(known) = session.cache.get(&place_of(name)) else { return Ok(WorkOutcome::Done) };
         let identity = NamespaceIdentity::of(&known.object).filter(|_| !object::is_deleting(&known.object));
-        let Some(identity) = identity else { return Ok(Outcome::Done) };
-        if !self.is_to_tidy(&identity).await? {
-            return Ok(Outcome::Done);
+        let Some(identity) = identity else { return Ok(WorkOutcome::Done) };
+        if !self.may_remove(&identity).await? {
+            return Ok(WorkOutcome::Done);
         }
-        if self.is_placed_in(&identity) || session.mirror.is_used(name, is_no_content) {
-            return Ok(Outcome::Done); // the end of the last of them comes back here
+        if self.is_placed_in(&identity) || session.cache.is_used(name, is_no_content) {
+            return Ok(WorkOutcome::Done); // the end of the last of them comes back here
         }
-        // What a debt is about may be of a resource that cannot be read now.
+        // The resource of a debt may be unreadable now.
         if self.has_debts(name).await? || self.has_content(&session, name).await? {
-            return Ok(Outcome::CheckAgainIn(CONTENT_CHECK));
+            return Ok(WorkOutcome::RequeueAfter(CONTENT_CHECK));
         }
-        let deletion = Deletion {
+        let deletion = CopyDeletion {
             uid: known.uid().to_owned(),
             resource_version: object::meta_text(&known.object, "resourceVersion").to_owned(),
             proof: Proof::Tombstone,
             grace: None,
         };
-        match session.api.delete(&Served::namespaces().path(None, Some(name)), &deletion, "Background").await {
+        match session.api.delete(&ServedResource::namespaces().path(None, Some(name)), &deletion, "Background").await {
             Ok(_) => {
                 portolan_types::failpoint!("syncer/namespace-deleted");
                 tracing::info!(cluster = %self.config.name, namespace = name, "empty namespace deleted");
@@ -227,19 +228,19 @@ impl Worker {
             Err(error) if error.is_absent(name) || error.code() == 409 => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 
-    /// Whether a namespace is this one's to remove: it made it, or a `PhysicalCluster` that is gone did.
-    async fn is_to_tidy(&self, identity: &NamespaceIdentity) -> Result<bool, SyncError> {
+    /// Returns true when this worker may remove a namespace: it, or a deleted `PhysicalCluster`, created it.
+    async fn may_remove(&self, identity: &NamespaceIdentity) -> Result<bool, SyncError> {
         if identity.physical == self.config.uid {
             return Ok(true);
         }
         Ok(identity.plane.as_deref() == self.upstream.plane() && !self.is_registered(&identity.physical).await?)
     }
 
-    /// Whether there is a `PhysicalCluster` of this uid, as it was within the last minute: many namespaces are of few of them,
-    /// and upstream looks through all logical clusters for an answer. One that is gone never returns.
+    /// Returns true when a `PhysicalCluster` of this uid exists. The answer is cached for a minute: many namespaces
+    /// name few clusters, and upstream searches all logical clusters. One that is gone never returns.
     pub(super) async fn is_registered(&self, physical: &Uid) -> Result<bool, SyncError> {
         let now = Instant::now();
         let is_fresh = |asked_at: &Instant| now.duration_since(*asked_at) < REGISTRATION_CHECK;
@@ -249,7 +250,7 @@ impl Worker {
         }
         let is_registered = self.upstream.exists(physical).await?;
         let mut state = self.state();
-        // Marks below are anybody's to write: nothing of them is kept for long.
+        // Marks downstream are anybody's to write: nothing of them is kept for long.
         state.registrations.retain(|_, (_, asked_at)| is_fresh(asked_at));
         if state.registrations.len() >= MAX_REGISTRATIONS {
             state.registrations.clear();
@@ -258,13 +259,13 @@ impl Worker {
         Ok(is_registered)
     }
 
-    /// What is told of namespaces that cannot be used, as long as something is to go there.
+    /// Returns the conflicts of namespaces that objects are still to be synced to.
     pub(super) fn namespace_conflicts(&self) -> Vec<String> {
         let mut state = self.state();
         if state.namespace_conflicts.is_empty() {
             return Vec::new();
         }
-        let namespaces = state.known.keys().filter_map(|key| Some(self.place(key).ok()?.namespace));
+        let namespaces = state.known.keys().filter_map(|key| Some(self.downstream_ref(key).ok()?.namespace));
         let wanted: HashSet<String> = namespaces.collect();
         state.namespace_conflicts.retain(|name, _| wanted.contains(name));
         state.namespace_conflicts.values().cloned().collect()
@@ -281,10 +282,10 @@ impl Worker {
 
     async fn has_debts(&self, namespace: &str) -> Result<bool, SyncError> {
         let debts = self.upstream.debts(&self.config.uid).await?;
-        Ok(debts.iter().any(|debt| self.place_of_debt(debt).is_ok_and(|place| place.namespace == namespace)))
+        Ok(debts.iter().any(|debt| self.debt_ref(debt).is_ok_and(|place| place.namespace == namespace)))
     }
 
-    /// Asks the physical cluster itself, for all labels: what is not ours must not go with the namespace.
+    /// Queries the physical cluster itself, for all labels: foreign objects must not be deleted with the namespace.
     async fn has_content(&self, session: &Session, namespace: &str) -> Result<bool, SyncError> {
         for served in session.all_served() {
             let resource = &served.resource;

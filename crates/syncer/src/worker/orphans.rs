@@ -1,37 +1,37 @@
-//! Goes on to show what was made from a copy that was deleted without it.
+//! Continued projection of objects whose copy was deleted without its dependents.
 
-use portolan_types::{object, work::Outcome};
+use portolan_types::{object, work::WorkOutcome};
 use serde_json::Value;
 
-use super::{SyncError, Worker, mirror::Place, session::Session};
-use crate::project::{self, Origin};
+use super::{SyncError, Worker, reflector_cache::ObjectRef, session::Session};
+use crate::project::{self, ProjectionOrigin};
 
 impl Worker {
-    pub(super) fn is_shown(&self, place: &Place, found: &Value) -> bool {
+    pub(super) fn is_shown(&self, place: &ObjectRef, found: &Value) -> bool {
         self.state().shown.get(place).is_some_and(|shown| shown.uid == object::meta_text(found, "uid"))
     }
 
-    /// Goes on to show what lost its owner, and was shown before: its owner was deleted without it. It is found again by its place
-    /// only, and has the name and labels upstream that its owner gave it.
-    pub(super) async fn show_orphan(
+    /// Goes on to show what lost its owner, and was shown before: its owner was deleted without it. It is found again
+    /// by its place only, and has the name and labels upstream that its owner gave it.
+    pub(super) async fn project_orphan(
         &self,
         session: &Session,
-        place: &Place,
+        place: &ObjectRef,
         found: &Value,
-    ) -> Result<Outcome, SyncError> {
+    ) -> Result<WorkOutcome, SyncError> {
         let shown = self.state().shown.get(place).map(|shown| (shown.key.clone(), shown.uid.clone()));
         let Some((key, _)) = shown.filter(|(_, uid)| uid == object::meta_text(found, "uid")) else {
-            return Ok(Outcome::Done);
+            return Ok(WorkOutcome::Done);
         };
-        let Some(upstream) = self.upstream.get(&key).await? else { return Ok(Outcome::Done) };
-        let origin = Origin { name: &self.config.name, uid: &self.config.uid };
+        let Some(upstream) = self.read_placed(&key).await? else { return Ok(WorkOutcome::Done) };
+        let origin = ProjectionOrigin { name: &self.config.name, uid: &self.config.uid };
         if let Some(orphan) = project::orphan(found, &upstream.object, origin) {
             self.put(session, place, key.clone(), found, orphan).await?;
         }
         if &*place.resource.resource == "replicasets" {
-            self.report_set(&key, found).await?;
+            self.report_replica_set(&key, found).await?;
         }
-        Ok(Outcome::Done)
+        Ok(WorkOutcome::Done)
     }
 }
 
@@ -39,13 +39,13 @@ impl Worker {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use portolan_types::placement::Phase;
+    use portolan_types::placement::CopyPhase;
     use serde_json::json;
 
     use super::*;
     use crate::testing::{
         FakeCluster,
-        suite::{Stage, deployment},
+        suite::{SyncStage, deployment},
     };
 
     fn owned_by(kind: &str, owner: &Value) -> Value {
@@ -74,13 +74,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_deleted_without_its_dependents_leaves_them_running_and_shown_until_a_later_one_adopts_them() {
         let cluster = FakeCluster::default();
-        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
-        let key = stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let key = stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);
         stage.until("the copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
         let (mut set, pod) = run(&cluster);
         stage.until("its pod is shown", async |s| s.upstream.keys("pods").len() == 1).await.unwrap();
         let (set_key, pod_key) = (stage.upstream.keys("replicasets").remove(0), stage.upstream.keys("pods").remove(0));
-        let uids = |s: &Stage| {
+        let uids = |s: &SyncStage| {
             [&set_key, &pod_key].map(|key| s.upstream.object(key).map(|o| object::meta_text(&o, "uid").to_owned()))
         };
         let before = uids(&stage);
@@ -94,7 +94,7 @@ mod tests {
         set["metadata"]["ownerReferences"] = json!([]);
         set["status"] = json!({"readyReplicas": 0});
         let set = cluster.put("replicasets", set);
-        let ready = |s: &Stage| s.upstream.object(&set_key).unwrap_or_default()["status"]["readyReplicas"].clone();
+        let ready = |s: &SyncStage| s.upstream.object(&set_key).unwrap_or_default()["status"]["readyReplicas"].clone();
         stage
             .until("its ReplicaSet is still followed", async |s| ready(s) == Value::Null || ready(s) == 0)
             .await
@@ -108,19 +108,19 @@ mod tests {
         let mut stopped = pod.clone();
         stopped["status"] = json!({"phase": "Failed"});
         cluster.put("pods", stopped);
-        let phase = |s: &Stage| s.upstream.object(&pod_key).unwrap_or_default()["status"]["phase"].clone();
+        let phase = |s: &SyncStage| s.upstream.object(&pod_key).unwrap_or_default()["status"]["phase"].clone();
         stage.until("its pod is still followed", async |s| phase(s) == "Failed").await.unwrap();
         assert_eq!(
             stage.upstream.object(&pod_key).unwrap()["metadata"]["ownerReferences"][0]["name"],
             json!(&*set_key.name)
         );
 
-        stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+        stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);
         stage.until("a later copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
         let mut adopted = set;
         adopted["metadata"]["ownerReferences"] = owned_by("Deployment", &cluster.all("deployments")[0]);
         cluster.put("replicasets", adopted);
-        let owner = |s: &Stage| {
+        let owner = |s: &SyncStage| {
             object::controller_of(&s.upstream.object(&set_key).unwrap_or_default()).map(|o| o["uid"].clone())
         };
         let new_uid = json!(object::meta_text(&stage.upstream.object(&key).unwrap(), "uid"));
@@ -132,8 +132,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_deleted_without_its_dependents_out_of_reach_leaves_them_when_the_debt_is_paid() {
         let cluster = FakeCluster::default();
-        let stage = Stage::start(Arc::new(cluster.clone()), 9).await.unwrap();
-        let key = stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        let key = stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);
         stage.until("the copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
         stage.set_cut(true);
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -1,4 +1,4 @@
-//! The queue of a worker, in the runtime's own time.
+//! Work queue of a worker, in the runtime's time.
 
 use std::{
     sync::{Mutex, MutexGuard},
@@ -7,7 +7,7 @@ use std::{
 
 use portolan_types::{
     LogicalClusterId, Seams,
-    work::{Backoff, Next, Outcome, WorkKey, WorkQueue},
+    work::{Backoff, NextWork, WorkKey, WorkOutcome, WorkQueue},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -16,47 +16,47 @@ use super::Work;
 /// Time between two looks at a queue that is full.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who waits for a turn in a worker.
+/// Tenant of a piece of work. Tenants take turns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Tenant {
-    /// What belongs to a logical cluster.
+pub(super) enum WorkTenant {
+    /// Work for a logical cluster.
     Cluster(LogicalClusterId),
-    /// What was seen in a namespace downstream, which is of one logical cluster.
+    /// Work for a downstream namespace, which belongs to one logical cluster.
     Namespace(String),
-    /// The worker itself.
+    /// Work for the worker itself.
     Worker,
 }
 
 impl WorkKey for Work {
-    type Tenant = Tenant;
+    type Tenant = WorkTenant;
 
-    fn tenant(&self) -> Tenant {
+    fn tenant(&self) -> WorkTenant {
         match self {
-            Self::Copy(key) => Tenant::Cluster(key.cluster),
-            Self::Debt(debt) => Tenant::Cluster(debt.key.cluster),
-            Self::Below(place) | Self::Event(place) => Tenant::Namespace(place.namespace.clone()),
-            Self::Namespace(name) | Self::NamespaceLabels(name) => Tenant::Namespace(name.clone()),
-            Self::Debts | Self::LeftBehind => Tenant::Worker,
+            Self::Copy(key) => WorkTenant::Cluster(key.cluster),
+            Self::Debt(debt) => WorkTenant::Cluster(debt.key.cluster),
+            Self::Projection(place) | Self::Event(place) => WorkTenant::Namespace(place.namespace.clone()),
+            Self::Namespace(name) | Self::NamespaceLabels(name) => WorkTenant::Namespace(name.clone()),
+            Self::Debts | Self::LeftBehind => WorkTenant::Worker,
         }
     }
 }
 
-/// How a piece of work ended.
+/// Result of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Well(Outcome),
-    /// It comes again, later each time, and not before this time.
+pub(super) enum WorkResult {
+    Well(WorkOutcome),
+    /// Failed: it is retried with backoff, and not before this time.
     Badly {
         not_before: Option<Duration>,
     },
 }
 
-pub(super) struct Queue {
+pub(super) struct WorkerQueue {
     queue: Mutex<WorkQueue<Work, Instant>>,
     changed: Notify,
 }
 
-impl Queue {
+impl WorkerQueue {
     pub(super) fn new(seams: &Seams) -> Self {
         Self { queue: Mutex::new(WorkQueue::new(Backoff::default(), seams)), changed: Notify::new() }
     }
@@ -65,8 +65,8 @@ impl Queue {
         self.queue.lock().expect("no code panics under this lock")
     }
 
-    /// Waits while more work is asked for than `limit`, which what is seen downstream could make without end.
-    pub(super) async fn room(&self, limit: u64) {
+    /// Waits while the queue is longer than `limit`, which downstream events could otherwise extend without bound.
+    pub(super) async fn wait_for_room(&self, limit: u64) {
         let is_full = || {
             let sizes = self.queue().sizes();
             u64::try_from(sizes.ready + sizes.delayed).unwrap_or(u64::MAX) > limit
@@ -88,7 +88,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next piece of work. Give it back with [`Self::finish`].
+    /// Returns the next piece of work. Give it back with [`Self::finish`].
     pub(super) async fn next(&self) -> Work {
         loop {
             let next = {
@@ -100,24 +100,24 @@ impl Queue {
                 next
             };
             match next {
-                Next::Key(work) => return work,
-                Next::At(at) => drop(tokio::time::timeout_at(at, self.changed.notified()).await),
-                Next::Nothing => self.changed.notified().await,
+                NextWork::Key(work) => return work,
+                NextWork::At(at) => drop(tokio::time::timeout_at(at, self.changed.notified()).await),
+                NextWork::Nothing => self.changed.notified().await,
             }
         }
     }
 
-    pub(super) fn finish(&self, work: Work, ended: Ended) {
+    pub(super) fn finish(&self, work: Work, ended: WorkResult) {
         let now = Instant::now();
         match ended {
-            Ended::Well(outcome) => self.queue().finish(work, outcome, now),
-            Ended::Badly { not_before } => self.queue().fail(work, not_before.map(|delay| now + delay), now),
+            WorkResult::Well(outcome) => self.queue().finish(work, outcome, now),
+            WorkResult::Badly { not_before } => self.queue().fail(work, not_before.map(|delay| now + delay), now),
         }
         self.changed.notify_one();
     }
 }
 
-/// A random time between the half and the whole of `full`.
+/// Returns a random time between the half and the whole of `full`.
 pub(super) fn jitter(seams: &Seams, full: Duration) -> Duration {
     let mut random = [0_u8; 2];
     seams.entropy.fill(&mut random);
@@ -132,16 +132,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_waits_for_its_time_and_for_what_it_was_told() {
-        let queue = Queue::new(&Seams::seeded(1, Timestamp::UNIX_EPOCH));
+        let queue = WorkerQueue::new(&Seams::seeded(1, Timestamp::UNIX_EPOCH));
         let namespace = || Work::Namespace("shop".into());
         queue.add_after(namespace(), Duration::from_secs(5));
         queue.add(Work::Debts);
         assert_eq!(queue.next().await, Work::Debts);
         let start = Instant::now();
-        queue.finish(Work::Debts, Ended::Badly { not_before: Some(Duration::from_secs(60)) });
+        queue.finish(Work::Debts, WorkResult::Badly { not_before: Some(Duration::from_secs(60)) });
         assert_eq!(queue.next().await, namespace());
         assert_eq!(start.elapsed().as_secs(), 5);
-        queue.finish(namespace(), Ended::Well(Outcome::Done));
+        queue.finish(namespace(), WorkResult::Well(WorkOutcome::Done));
         assert_eq!(queue.next().await, Work::Debts);
         assert_eq!(start.elapsed().as_secs(), 60);
     }

@@ -1,4 +1,4 @@
-//! Backoff of what is made or repaired again and again: something downstream deletes or changes it each time.
+//! Backoff of repeated creations and repairs: another downstream writer deletes or changes the object each time.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,12 +18,12 @@ const STAYED: Duration = Duration::from_secs(600);
 
 /// Copies of one object that were made after one had gone.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Recreation {
+pub(super) struct RecreationBackoff {
     last: Instant,
     in_a_row: u32,
 }
 
-impl Recreation {
+impl RecreationBackoff {
     fn next(before: Option<Self>, now: Instant) -> Self {
         let in_a_row = before.filter(|before| now - before.last < STAYED).map_or(0, |before| before.in_a_row);
         Self { last: now, in_a_row: in_a_row.saturating_add(1) }
@@ -40,17 +40,17 @@ impl Recreation {
 /// Most repairs that are remembered before those of things that have stayed since are forgotten.
 const MAX_REPAIRS: usize = 10_000;
 
-/// Repairs of what others have changed downstream, each with what was wanted then. Another wish starts anew.
+/// Repairs of foreign downstream changes, each with its wanted state. Another wanted state resets the backoff.
 #[derive(Default)]
-pub(super) struct Repairs(HashMap<Work, (String, Recreation)>);
+pub(super) struct RepairBackoffs(HashMap<Work, (String, RecreationBackoff)>);
 
-impl Repairs {
-    fn known(&self, work: &Work, wanted: &str) -> Option<Recreation> {
+impl RepairBackoffs {
+    fn known(&self, work: &Work, wanted: &str) -> Option<RecreationBackoff> {
         self.0.get(work).filter(|(before, _)| before == wanted).map(|(_, repairs)| *repairs)
     }
 
     fn note(&mut self, work: Work, wanted: String, now: Instant) {
-        let next = Recreation::next(self.known(&work, &wanted), now);
+        let next = RecreationBackoff::next(self.known(&work, &wanted), now);
         self.0.insert(work, (wanted, next));
         if self.0.len() > MAX_REPAIRS {
             self.0.retain(|_, (_, repairs)| now - repairs.last < STAYED);
@@ -59,17 +59,17 @@ impl Repairs {
 }
 
 impl Worker {
-    /// Returns how long the next repair waits.
+    /// Returns the backoff of the next repair.
     pub(super) fn repair_wait(&self, work: &Work, wanted: &str) -> Option<Duration> {
         self.state().repairs.known(work, wanted)?.wait(Instant::now())
     }
 
-    /// Notes a repair by `work`, which writes what is `wanted`.
-    pub(super) fn note_repair(&self, work: Work, wanted: String) {
+    /// Records a repair by `work`, which writes the state `wanted`.
+    pub(super) fn record_repair(&self, work: Work, wanted: String) {
         self.state().repairs.note(work, wanted, Instant::now());
     }
 
-    /// Returns how long the copy of an object waits to be made again.
+    /// Returns the backoff of the next creation of an object's copy.
     pub(super) fn recreation_wait(&self, key: &ObjectKey) -> Option<Duration> {
         let mut recreation = None;
         self.state().known_trouble(key, |trouble| recreation = trouble.recreation);
@@ -77,11 +77,11 @@ impl Worker {
     }
 
     /// Notes that a copy was made. One that has been reported on before was there already.
-    pub(super) fn note_creation(&self, key: &ObjectKey) {
+    pub(super) fn record_creation(&self, key: &ObjectKey) {
         let mut state = self.state();
         if state.reported.contains_key(key) {
             let now = Instant::now();
-            state.trouble(key, |trouble| trouble.recreation = Some(Recreation::next(trouble.recreation, now)));
+            state.trouble(key, |trouble| trouble.recreation = Some(RecreationBackoff::next(trouble.recreation, now)));
         }
     }
 }
@@ -94,14 +94,14 @@ mod tests {
     async fn a_copy_that_goes_each_time_is_made_less_and_less_often() {
         let (mut recreation, mut waits) = (None, Vec::new());
         for _ in 0..12 {
-            let wait = recreation.and_then(|known: Recreation| known.wait(Instant::now())).unwrap_or_default();
+            let wait = recreation.and_then(|known: RecreationBackoff| known.wait(Instant::now())).unwrap_or_default();
             tokio::time::advance(wait).await;
             waits.push(wait.as_secs());
-            recreation = Some(Recreation::next(recreation, Instant::now()));
+            recreation = Some(RecreationBackoff::next(recreation, Instant::now()));
         }
         assert_eq!(waits, [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
         tokio::time::advance(STAYED).await;
-        let stayed = Recreation::next(recreation, Instant::now());
+        let stayed = RecreationBackoff::next(recreation, Instant::now());
         assert_eq!(stayed.wait(Instant::now()), None, "it had stayed for long");
     }
 }

@@ -1,37 +1,38 @@
-//! What upstream is told of a copy.
+//! Reports about copies.
 
 use portolan_types::{
     ObjectKey, annotations, fingerprint,
     labels::is_subdomain,
     object,
-    placement::{CopyIdentity, PlacementRecord, Source},
+    placement::{CopyIdentity, PlacementRecord, ProjectionSource},
     upstream::{CopyReport, CopyState, UpstreamObject},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{SyncError, Work, Worker, copies::View, mirror::Place};
-use crate::{rules::Refusal, status};
+use super::{SyncError, Work, Worker, copies::CopyView, reflector_cache::ObjectRef, token_buckets::WRITE_RATE};
+use crate::{rules::SyncRefusal, status};
 
 impl Worker {
-    /// Tells what the physical cluster shows of a copy.
+    /// Reports the state of a copy.
     pub(super) async fn report_synced(
         &self,
-        view: &View<'_>,
+        view: &CopyView<'_>,
         upstream: &UpstreamObject,
         copy: &Value,
     ) -> Result<(), SyncError> {
         let stamp = CopyIdentity::of(copy).map_or(0, |identity| identity.generation);
         let is_current = status::is_current(&upstream.kind.group_kind(), copy);
-        let scaled = copy.pointer("/spec/replicas").and_then(Value::as_i64).filter(|_| self.is_autoscaled(view));
-        let status = status::bounded(copy.get("status").unwrap_or(&Value::Null));
+        let scaled = upstream.wanted_in(copy).filter(|_| self.is_autoscaled(view));
+        let mut status = status::bounded(copy.get("status").unwrap_or(&Value::Null));
+        status::map_generations(&mut status, object::generation(copy), stamp);
         let revision = object::annotation(copy, annotations::REVISION).and_then(|text| text.parse().ok());
         let revision = revision.filter(|_| is_deployment(upstream));
         let node = copy.pointer("/spec/nodeName").and_then(Value::as_str).filter(|name| is_subdomain(name));
         self.report(upstream, CopyState::Synced { stamp, is_current, scaled, revision, status }, node).await
     }
 
-    /// Tells that the physical cluster has its own of the object.
+    /// Reports that the physical cluster has an object of its own in the place of the copy.
     pub(super) async fn report_local(&self, upstream: &UpstreamObject) -> Result<(), SyncError> {
         let stamp = object::generation(&upstream.object);
         self.report(
@@ -42,7 +43,11 @@ impl Worker {
         .await
     }
 
-    pub(super) async fn report_refusal(&self, upstream: &UpstreamObject, refusal: &Refusal) -> Result<(), SyncError> {
+    pub(super) async fn report_refusal(
+        &self,
+        upstream: &UpstreamObject,
+        refusal: &SyncRefusal,
+    ) -> Result<(), SyncError> {
         self.report_failure(upstream, refusal.reason, &refusal.message).await
     }
 
@@ -57,7 +62,7 @@ impl Worker {
         self.report(upstream, CopyState::Failed { generation, reason, message }, None).await
     }
 
-    /// Tells once what has been told already; a new worker tells all once more.
+    /// Sends a report, unless this worker has sent the same one before.
     pub(super) async fn report(
         &self,
         upstream: &UpstreamObject,
@@ -65,9 +70,10 @@ impl Worker {
         node: Option<&str>,
     ) -> Result<(), SyncError> {
         let Some(uid) = object::uid(&upstream.object) else { return Ok(()) };
-        let epoch = PlacementRecord::of(&upstream.object).and_then(|r| r.on(&self.config.uid).map(|copy| copy.epoch));
-        let Some(epoch) = epoch else { return Ok(()) };
-        let told = fingerprint(&json!([uid.as_str(), epoch, shape(&state), node]));
+        let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
+        let Some(epoch) = record.on(&self.config.uid).map(|copy| copy.epoch) else { return Ok(()) };
+        // Upstream merges the addresses of all copies anew when others are to be published.
+        let told = fingerprint(&json!([uid.as_str(), epoch, shape(&state), node, record.withdrawn]));
         if self.state().reported.get(&upstream.key) == Some(&told) {
             return Ok(());
         }
@@ -91,19 +97,20 @@ impl Worker {
 }
 
 impl Worker {
-    /// The work that looks at an object and writes about it.
+    /// Returns the work that reconciles an object and writes about it.
     fn work_about(&self, upstream: &UpstreamObject) -> Work {
-        let source = Source::on(&upstream.object, &self.config.uid);
+        let source = ProjectionSource::on(&upstream.object, &self.config.uid);
         let is_projected = PlacementRecord::of(&upstream.object).is_some_and(|record| record.is_projected());
         match source.filter(|_| is_projected) {
-            Some(source) => Work::Below(Place::at(&upstream.key.resource, &source)),
+            Some(source) => Work::Projection(ObjectRef::at(&upstream.key.resource, &source)),
             None => Work::Copy(upstream.key.clone()),
         }
     }
 
-    /// Returns true when `object` may be written about now. Otherwise `work` comes again when it may, and writes what holds then.
+    /// Returns true when `object` may be written about now. Otherwise `work` comes again when it may, and writes what
+    /// holds then.
     pub(super) fn permits_write(&self, object: &ObjectKey, work: Work) -> bool {
-        let spent = self.state().write_rates.spend(&Work::Copy(object.clone()), Instant::now());
+        let spent = self.state().write_rates.take(Work::Copy(object.clone()), WRITE_RATE, Instant::now());
         match spent {
             Ok(()) => true,
             Err(delay) => {

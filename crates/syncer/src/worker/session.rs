@@ -1,59 +1,138 @@
-//! A connection to the physical cluster, kept for as long as it answers.
+//! Session: a connection to the physical cluster, kept for as long as it answers.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use portolan_types::{
-    GroupResource, annotations,
-    placement::Resources,
-    upstream::{ClusterReport, public_detail},
-};
+use portolan_types::{GroupResource, annotations, placement::ResourceAmounts};
 use serde_json::Value;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use super::{
-    Work, Worker, events, health,
+    Work, Worker,
+    cluster_report::{LIMIT_EXCEEDED, reason_of},
+    custom_kinds::{self, DiscoverySchedule},
+    events, health,
     limits::HeldObjects,
-    mirror::{Mirror, Observed},
+    pod_views::PodAddresses,
     queue::jitter,
-    reflect,
+    reflector,
+    reflector_cache::{ObservedObject, ReflectorCache},
 };
 use crate::{
-    client::{Api, DownstreamError, Schema, Served, discover},
+    client::{Discovery, DownstreamClient, DownstreamError, OpenApiFields, ServedResource, discover},
     connector::ConnectError,
+    memory::MemoryExcess,
+    rules::is_custom,
     transform::{AcceptedAudiences, may_lack_fields},
 };
 
 /// Heartbeats without an answer that end a session.
 const SILENT_HEARTBEATS: u32 = 2;
-/// A silence of more than this may have made work wait long for its next try.
+/// Silence after which failed work is retried at once.
 const LONG_SILENCE: Duration = Duration::from_secs(2);
-/// Time between two questions for what the physical cluster serves.
-const DISCOVERY: Duration = Duration::from_secs(60);
+/// Interval at which the accepted audiences are read.
+const AUDIENCES: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// Time between two looks at whether a physical cluster has still more than is held of it.
+/// Interval of checks of a physical cluster that exceeds a limit.
 const LIMIT_CHECK: Duration = Duration::from_secs(30);
-/// The word for a physical cluster that has more than is held of it.
-const LIMIT_EXCEEDED: &str = "LimitExceeded";
-/// How long making a connection may take.
+/// Deadline of making a connection.
 const CONNECT: Duration = Duration::from_secs(20);
 
 pub(super) struct Session {
-    pub(super) api: Api,
-    pub(super) mirror: Mirror,
-    /// Of an older physical cluster: which fields its API has.
-    pub(super) schema: Option<Schema>,
-    served: Mutex<HashMap<GroupResource, Served>>,
+    pub(super) api: DownstreamClient,
+    pub(super) cache: ReflectorCache,
+    /// Fields of the API of an older physical cluster.
+    pub(super) schema: Option<OpenApiFields>,
+    served: Mutex<ServedState>,
+    /// Wakes the discovery of custom kinds.
+    pub(super) refresh: Notify,
+    /// Notified after a discovery, so that it is reported.
+    pub(super) discovered: Notify,
+    /// True while definitions of ours may be there.
+    are_definitions_there: AtomicBool,
     audiences: Mutex<Arc<AcceptedAudiences>>,
+    pod_addresses: Mutex<Arc<PodAddresses>>,
+}
+
+/// Resources that the physical cluster serves, and those that are followed.
+#[derive(Default)]
+struct ServedState {
+    served: HashMap<GroupResource, ServedResource>,
+    followed: HashSet<GroupResource>,
+}
+
+/// Change of the served resources.
+#[derive(Debug, Default)]
+pub(super) struct ServedChange {
+    /// Resources that are not followed yet.
+    pub(super) new: Vec<ServedResource>,
+    /// True if anything is served that was not, in another way, or no more.
+    pub(super) is_any: bool,
 }
 
 impl Session {
-    pub(super) fn served(&self, resource: &GroupResource) -> Option<Served> {
-        self.served.lock().expect("no code panics under this lock").get(resource).cloned()
+    fn served_state(&self) -> MutexGuard<'_, ServedState> {
+        self.served.lock().expect("no code panics under this lock")
+    }
+
+    pub(super) fn served(&self, resource: &GroupResource) -> Option<ServedResource> {
+        self.served_state().served.get(resource).cloned()
+    }
+
+    /// Returns a resource for its follower; `None` ends that.
+    pub(super) fn followed(&self, resource: &GroupResource) -> Option<ServedResource> {
+        let mut state = self.served_state();
+        let served = state.served.get(resource).cloned();
+        if served.is_none() {
+            state.followed.remove(resource);
+        }
+        served
+    }
+
+    /// Takes in a discovery. A custom kind that is served no more is taken off: only its definition can be gone then.
+    /// The absence of any other resource proves nothing.
+    pub(super) fn update_served(&self, found: Discovery) -> ServedChange {
+        let mut state = self.served_state();
+        let Discovery { served: now, unknown, .. } = found;
+        let is_gone = |resource: &GroupResource| {
+            is_custom(resource) && !now.contains_key(resource) && !unknown.contains(&*resource.group)
+        };
+        let gone: Vec<GroupResource> = state.served.keys().filter(|resource| is_gone(resource)).cloned().collect();
+        gone.iter().for_each(|resource| drop(state.served.remove(resource)));
+        let mut change = ServedChange { new: Vec::new(), is_any: !gone.is_empty() };
+        for (resource, served) in now {
+            let is_known = state.served.get(&resource).is_some_and(|known| *known == served || !is_custom(&resource));
+            if is_known {
+                continue;
+            }
+            change.is_any = true;
+            if state.followed.insert(resource.clone()) {
+                change.new.push(served.clone());
+            }
+            state.served.insert(resource, served);
+        }
+        drop(state);
+        for resource in gone {
+            // An empty list exceeds no limit.
+            drop(self.cache.replace(&resource, self.cache.arriving_list()));
+        }
+        change
+    }
+
+    /// Returns true while definitions of ours may be there.
+    pub(super) fn are_definitions_there(&self) -> bool {
+        self.are_definitions_there.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_definitions(&self, are_there: bool) {
+        self.are_definitions_there.store(are_there, Ordering::Relaxed);
     }
 
     /// Audiences of tokens that the API server of the physical cluster accepts.
@@ -61,15 +140,28 @@ impl Session {
         self.audiences.lock().expect("no code panics under this lock").clone()
     }
 
-    pub(super) fn all_served(&self) -> Vec<Served> {
-        self.served.lock().expect("no code panics under this lock").values().cloned().collect()
+    /// Addresses by which pods there reach Portolan.
+    pub(super) fn pod_addresses(&self) -> Arc<PodAddresses> {
+        self.pod_addresses.lock().expect("no code panics under this lock").clone()
     }
 
-    pub(super) fn all_watched(&self) -> Vec<(GroupResource, Arc<Observed>)> {
+    /// Replaces these addresses. Returns true if they have changed.
+    pub(super) fn replace_pod_addresses(&self, now: PodAddresses) -> bool {
+        let mut addresses = self.pod_addresses.lock().expect("no code panics under this lock");
+        let is_changed = **addresses != now;
+        *addresses = Arc::new(now);
+        is_changed
+    }
+
+    pub(super) fn all_served(&self) -> Vec<ServedResource> {
+        self.served_state().served.values().cloned().collect()
+    }
+
+    pub(super) fn all_watched(&self) -> Vec<(GroupResource, Arc<ObservedObject>)> {
         let resources = self.all_served().into_iter().map(|served| served.resource);
         resources
             .flat_map(|resource| {
-                let objects = self.mirror.all(&resource, None);
+                let objects = self.cache.all(&resource, None);
                 objects.into_iter().map(move |observed| (resource.clone(), observed))
             })
             .collect()
@@ -77,17 +169,20 @@ impl Session {
 }
 
 /// Connects, keeps the connection, and connects again, for ever.
-pub(super) async fn supervise(worker: Arc<Worker>) {
+pub(super) async fn connect_forever(worker: Arc<Worker>) {
     let mut pause = FIRST_PAUSE;
     loop {
         match open(&worker).await {
-            Ok(session) => {
+            Ok((session, schedule)) => {
                 pause = FIRST_PAUSE;
-                worker.opened(&session);
-                keep(&worker, session).await;
-                worker.lost();
+                worker.session_opened(&session);
+                run_session(&worker, session, schedule).await;
+                worker.session_lost();
             }
-            Err(why) => worker.report_cluster(Err(why)).await,
+            Err(why) => {
+                worker.note_failure(&why.0).await;
+                worker.report_cluster(Err(why)).await;
+            }
         }
         worker.check_newest_quietly().await;
         if worker.is_limit_exceeded() {
@@ -98,126 +193,140 @@ pub(super) async fn supervise(worker: Arc<Worker>) {
     }
 }
 
-async fn open(worker: &Worker) -> Result<Arc<Session>, (String, String)> {
+async fn open(worker: &Worker) -> Result<(Arc<Session>, DiscoverySchedule), (String, String)> {
     let client = match tokio::time::timeout(CONNECT, worker.connector.connect()).await {
         Ok(Ok(client)) => client,
         Ok(Err(error @ ConnectError::Refused(_))) => return Err(("InvalidConnection".into(), error.to_string())),
         Ok(Err(error @ ConnectError::Failed(_))) => return Err(("Unreachable".into(), error.to_string())),
         Err(_) => return Err(("Unreachable".into(), format!("no connection within {} s", CONNECT.as_secs()))),
     };
-    let api = Api::new(client, worker.config.request_timeout);
+    let api = DownstreamClient::new(client, worker.config.request_timeout).charging(worker.memory.clone());
     // One that has just started answers before it serves all that it has.
     api.ready().await.map_err(|error| reason_of(&error))?;
     let health = health::probe(&api).await.map_err(|error| reason_of(&error))?;
-    let served = discover(&api, &worker.rules).await.map_err(|error| reason_of(&error))?;
+    // If upstream cannot answer now, discovery assumes definitions: nothing else depends on it.
+    let has_definitions = worker.read_custom_rules().await.map_or(true, |definitions| !definitions.is_empty());
+    let found = discover(&api, &worker.rules()).await.map_err(|error| reason_of(&error))?;
+    let schedule = DiscoverySchedule::after_opening(has_definitions, worker.note_custom_kinds(&found));
+    let served = found.served;
     let schema = schema(&api, &health.version, &served).await.map_err(|error| reason_of(&error))?;
-    let mirror = Mirror::new(worker.config.limits);
+    let cache = ReflectorCache::new(worker.memory.clone());
     let audiences = AcceptedAudiences::read(&api, worker.connector.host().as_deref()).await;
     let audiences = Mutex::new(Arc::new(audiences.map_err(|error| reason_of(&error))?));
-    let session = Arc::new(Session { api, mirror, schema, served: Mutex::new(served), audiences });
+    let followed = served.keys().cloned().collect();
+    let addresses = PodAddresses::read(&api, worker.config.spec.pod_access.as_ref()).await;
+    let addresses = addresses.map_err(|error| reason_of(&error))?;
+    worker.state().pod_access = Some(addresses.report(worker.config.spec.pod_access.as_ref()));
+    let session = Arc::new(Session {
+        api,
+        cache,
+        schema,
+        served: Mutex::new(ServedState { served, followed }),
+        refresh: Notify::new(),
+        discovered: Notify::new(),
+        are_definitions_there: AtomicBool::new(true),
+        audiences,
+        pod_addresses: Mutex::new(Arc::new(addresses)),
+    });
     if worker.is_limit_exceeded() {
         worker.pay_debts_on(&session);
         measure(worker, &session).await.map_err(|error| reason_of(&error))?;
     }
+    worker.note_answer().await;
     worker.report_cluster(Ok(health)).await;
-    Ok(session)
+    Ok((session, schedule))
 }
 
-/// Counts what the physical cluster has, and keeps nothing of it.
+/// Measures the objects of the physical cluster, and caches none of them.
 ///
 /// # Errors
-/// `Excessive`, when it is more than may be held.
+/// `Excessive` if they exceed the limits of the cache.
 async fn measure(worker: &Worker, session: &Session) -> Result<(), DownstreamError> {
     let limits = worker.config.limits;
     let mut sum = HeldObjects::default();
-    for served in session.all_served().into_iter().chain([Served::namespaces()]) {
+    let check = |sum: HeldObjects| {
+        if limits.permit(sum) { worker.memory.check(sum.bytes) } else { Err(MemoryExcess::Registration(limits)) }
+    };
+    for served in session.all_served().into_iter().chain([ServedResource::namespaces()]) {
         let add = |page: Vec<Value>| {
-            sum = page.into_iter().fold(sum, |sum, object| sum + Observed::new(object).held());
-            if limits.permit(sum) { Ok(true) } else { Err(limits.error()) }
+            sum = page.into_iter().fold(sum, |sum, object| sum + ObservedObject::new(object).held());
+            check(sum).map(|()| true).map_err(MemoryExcess::error)
         };
         session.api.pages(&served.path(None, None), annotations::DOWN_CLUSTER, add).await?;
     }
     Ok(())
 }
 
-/// The fields of an older physical cluster. One that does not tell them is not judged.
+/// Reads the fields of an older physical cluster. Without an answer all fields count as known.
 async fn schema(
-    api: &Api,
+    api: &DownstreamClient,
     version: &str,
-    served: &HashMap<GroupResource, Served>,
-) -> Result<Option<Schema>, DownstreamError> {
+    served: &HashMap<GroupResource, ServedResource>,
+) -> Result<Option<OpenApiFields>, DownstreamError> {
     if !may_lack_fields(version) {
         return Ok(None);
     }
-    match Schema::read(api, served.values().cloned()).await {
+    // Unknown fields of custom kinds are refused on write.
+    let fixed = served.values().filter(|served| !is_custom(&served.resource)).cloned();
+    match OpenApiFields::read(api, fixed).await {
         Ok(schema) => Ok(Some(schema)),
         Err(error) if matches!(error.code(), 403 | 404) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The word and the sentence for people.
-fn reason_of(error: &DownstreamError) -> (String, String) {
-    let word = match (error, error.code()) {
-        (_, 401) => "Unauthorized",
-        (_, 403) => "Forbidden",
-        (DownstreamError::Unreachable(_), _) => "Unreachable",
-        (DownstreamError::Excessive(_), _) => LIMIT_EXCEEDED,
-        (DownstreamError::Refused(_) | DownstreamError::Garbled(_), _) => "NotReady",
-    };
-    (word.to_owned(), error.to_string())
-}
-
 /// Returns when the physical cluster has not answered for several heartbeats.
-async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
+async fn run_session(worker: &Arc<Worker>, session: Arc<Session>, schedule: DiscoverySchedule) {
     let (mut watches, wrapper) = (JoinSet::new(), &worker.config.tasks);
-    watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), Served::namespaces())));
+    watches.spawn(wrapper.wrap(reflector::follow(worker.clone(), session.clone(), ServedResource::namespaces())));
     watches.spawn(wrapper.wrap(events::follow(worker.clone(), session.clone())));
+    watches.spawn(wrapper.wrap(custom_kinds::discover_forever(worker.clone(), session.clone(), schedule)));
     for served in session.all_served() {
-        watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), served)));
+        watches.spawn(wrapper.wrap(reflector::follow(worker.clone(), session.clone(), served)));
     }
-    let (mut silent_since, mut discovered) = (None, Instant::now());
+    let (mut silent_since, mut audiences_read) = (None, Instant::now());
     loop {
         tokio::select! {
-            () = rest(worker, &session, silent_since) => {}
-            () = session.mirror.until_exceeded() => {
+            () = wait_for_heartbeat(worker, &session, silent_since) => {}
+            () = session.discovered.notified(), if silent_since.is_none() => {}
+            excess = session.cache.until_exceeded() => {
                 worker.state().is_limit_exceeded = true;
-                return worker.report_cluster(Err(reason_of(&worker.config.limits.error()))).await;
+                return worker.report_cluster(Err(reason_of(&excess.error()))).await;
             }
         }
         worker.check_newest_quietly().await;
         match health::probe(&session.api.probing()).await {
             Ok(health) => {
-                worker.answers_again(silent_since.take());
-                worker.report_cluster(unless_unreadable(&session, health)).await;
+                worker.note_answer().await;
+                worker.resume_after_silence(silent_since.take());
+                worker.report_cluster(check_readable(&session, health)).await;
             }
             Err(error) => {
+                worker.note_failure(&reason_of(&error).0).await;
                 let since = *silent_since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= worker.config.heartbeat * SILENT_HEARTBEATS {
                     return worker.report_cluster(Err(reason_of(&error))).await;
                 }
             }
         }
-        if discovered.elapsed() >= DISCOVERY && silent_since.is_none() {
-            discovered = Instant::now();
-            learn_audiences(worker, &session).await;
-            for served in found_since(worker, &session).await {
-                watches.spawn(wrapper.wrap(reflect::follow(worker.clone(), session.clone(), served)));
-            }
+        if audiences_read.elapsed() >= AUDIENCES && silent_since.is_none() {
+            audiences_read = Instant::now();
+            refresh_audiences(worker, &session).await;
+            worker.refresh_pod_addresses(&session).await;
         }
     }
 }
 
 /// Returns the health of a physical cluster of which everything can be read.
-fn unless_unreadable(session: &Session, health: health::Health) -> Result<health::Health, (String, String)> {
-    match session.mirror.unreadable() {
+fn check_readable(session: &Session, health: health::ClusterHealth) -> Result<health::ClusterHealth, (String, String)> {
+    match session.cache.unreadable() {
         Some(why) => Err((LIMIT_EXCEEDED.to_owned(), why)),
         None => Ok(health),
     }
 }
 
-/// Until the next heartbeat, or the next doubt. In a silence the next look comes sooner, but never at once.
-async fn rest(worker: &Worker, session: &Session, silent_since: Option<Instant>) {
+/// Waits for the next heartbeat, or for the next doubt. In a silence the next look comes sooner, but never at once.
+async fn wait_for_heartbeat(worker: &Worker, session: &Session, silent_since: Option<Instant>) {
     let heartbeat = jitter(&worker.seams, worker.config.heartbeat);
     match silent_since {
         None => session.api.rest_or_doubt(heartbeat).await,
@@ -226,7 +335,7 @@ async fn rest(worker: &Worker, session: &Session, silent_since: Option<Instant>)
 }
 
 /// Reads the accepted audiences again. Copies are planned anew when they have changed.
-async fn learn_audiences(worker: &Worker, session: &Session) {
+async fn refresh_audiences(worker: &Worker, session: &Session) {
     let host = worker.connector.host();
     let Ok(now) = AcceptedAudiences::read(&session.api, host.as_deref()).await else { return };
     let before = {
@@ -238,17 +347,8 @@ async fn learn_audiences(worker: &Worker, session: &Session) {
     }
 }
 
-/// Resources that were not served before. What is not served any more stays: the lack of it proves nothing.
-async fn found_since(worker: &Worker, session: &Session) -> Vec<Served> {
-    let Ok(now) = discover(&session.api, &worker.rules).await else { return Vec::new() };
-    let mut served = session.served.lock().expect("no code panics under this lock");
-    let new: Vec<Served> = now.into_values().filter(|one| !served.contains_key(&one.resource)).collect();
-    served.extend(new.iter().map(|one| (one.resource.clone(), one.clone())));
-    new
-}
-
 impl Worker {
-    fn opened(&self, session: &Arc<Session>) {
+    fn session_opened(&self, session: &Arc<Session>) {
         {
             let mut state = self.state();
             state.session = Some(session.clone());
@@ -261,7 +361,7 @@ impl Worker {
         self.enqueue_everything();
     }
 
-    fn lost(&self) {
+    fn session_lost(&self) {
         {
             let mut state = self.state();
             state.session = None;
@@ -280,8 +380,8 @@ impl Worker {
         self.queue.add(Work::Debts);
     }
 
-    /// What failed in a long silence waits long for its next try: it comes now.
-    fn answers_again(&self, silent_since: Option<Instant>) {
+    /// Enqueues everything after a long silence: failed work would else wait long for its next try.
+    fn resume_after_silence(&self, silent_since: Option<Instant>) {
         if silent_since.is_some_and(|since| since.elapsed() >= LONG_SILENCE) {
             self.enqueue_everything();
         }
@@ -289,70 +389,15 @@ impl Worker {
 
     async fn check_newest_quietly(&self) {
         if let Err(error) = self.check_newest().await {
-            tracing::debug!(cluster = %self.config.name, %error, "upstream does not say which syncer is the newest");
-        }
-    }
-
-    async fn report_cluster(&self, health: Result<health::Health, (String, String)>) {
-        let report = self.cluster_report(health);
-        let before = self.state().cluster_report.clone();
-        if before.as_ref() == Some(&report) {
-            return;
-        }
-        self.log_turn(before.as_ref(), &report);
-        match self.upstream.report_cluster(&self.config.uid, report.clone()).await {
-            Ok(()) => self.state().cluster_report = Some(report),
-            Err(error) => {
-                tracing::warn!(cluster = %self.config.name, %error, "the state of a physical cluster cannot be stored")
-            }
-        }
-    }
-
-    fn cluster_report(&self, health: Result<health::Health, (String, String)>) -> ClusterReport {
-        let namespace_conflicts = self.namespace_conflicts();
-        let mut state = self.state();
-        let mut report = ClusterReport {
-            ready: Ok(()),
-            version: None,
-            capacity: None,
-            allocatable: None,
-            deletions_held: state.held(),
-            forged: state.forged(),
-            namespace_conflicts,
-            left_behind: state.left_behind.len() as u64,
-        };
-        match health {
-            Ok(health) => {
-                report.version = Some(health.version);
-                (report.capacity, report.allocatable) = (health.capacity, health.allocatable);
-            }
-            Err(why) => {
-                state.unreachable_why = public_detail(&why.0, &why.1).to_owned();
-                report.ready = Err(why);
-            }
-        }
-        report
-    }
-
-    /// One line per change, however often it is tried.
-    fn log_turn(&self, before: Option<&ClusterReport>, now: &ClusterReport) {
-        let cluster = &self.config.name;
-        let word = |report: &ClusterReport| report.ready.as_ref().err().map(|(reason, _)| reason.clone());
-        match (before.map(word), &now.ready) {
-            (Some(None), Ok(())) => {}
-            (_, Ok(())) => tracing::info!(%cluster, "the physical cluster answers"),
-            (Some(Some(known)), Err((reason, _))) if known == *reason => {}
-            (_, Err((reason, message))) => {
-                tracing::warn!(%cluster, %reason, %message, "the physical cluster does not answer")
-            }
+            tracing::debug!(cluster = %self.config.name, %error, "the newest syncer cannot be read");
         }
     }
 }
 
 /// Amounts that a physical cluster has or gives.
-pub(super) type Amounts = Option<Resources>;
+pub(super) type NodeAmounts = Option<ResourceAmounts>;
 
-/// Bounds what is read as text from a physical cluster.
-pub(super) fn short(value: &Value) -> String {
+/// Bounds a text from a physical cluster.
+pub(super) fn bounded_text(value: &Value) -> String {
     crate::status::bounds_text(value.as_str().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What a worker remembers. All of it can be read again.
+//! State of a worker. All of it can be read again.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -6,19 +6,27 @@ use std::{
     time::Duration,
 };
 
-use portolan_types::{ObjectKey, Uid, upstream::ClusterReport};
+use portolan_types::{
+    LogicalClusterId, ObjectKey, Uid,
+    placement::CustomKindStatus,
+    upstream::{ClusterReport, PodAccessReport},
+};
 use tokio::time::Instant;
 
 use super::{
-    brake::Brake,
-    events::{Allowances, Waiting},
-    mirror::Place,
-    rates::WriteRates,
-    recreation::{Recreation, Repairs},
+    Work,
+    deletion_brake::DeletionBrake,
+    events::WaitingEvents,
+    heartbeats::HeartbeatState,
+    pod_views::PodTokenState,
+    recreation::{RecreationBackoff, RepairBackoffs},
+    reflector_cache::ObjectRef,
     session::Session,
+    token_buckets::TokenBuckets,
 };
+use crate::memory::RegistrationMemory;
 
-/// How long the condition of a physical cluster tells of copies that named what upstream does not know of.
+/// Time for which the condition of a physical cluster counts a forged copy.
 const FORGERY_SHOWN: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
@@ -28,19 +36,20 @@ pub(super) struct State {
     /// Fingerprint of the last report about an object.
     pub(super) reported: HashMap<ObjectKey, String>,
     /// Rates of the writes about objects lately.
-    pub(super) write_rates: WriteRates,
+    pub(super) write_rates: TokenBuckets<Work>,
     /// Repairs of what others have changed downstream.
-    pub(super) repairs: Repairs,
-    /// What the last apply of a hash made of an object: hash and fingerprint.
+    pub(super) repairs: RepairBackoffs,
+    /// Hash of the last apply of an object, and fingerprint of its result.
     pub(super) settled: HashMap<ObjectKey, (String, String)>,
-    /// Downstream objects that are shown above: address there, uid below, fingerprint of what was shown.
-    pub(super) shown: HashMap<Place, Shown>,
-    /// Events below that have yet to be shown.
-    pub(super) events: HashMap<Place, Waiting>,
-    pub(super) event_allowances: Allowances,
-    /// What is not as it should be with a copy. Most have none.
-    troubles: HashMap<ObjectKey, Trouble>,
-    /// How many of them are held back; a mass of deletions asks for it each time.
+    /// Projected downstream objects: their address, uid, and the fingerprint of the last projection.
+    pub(super) shown: HashMap<ObjectRef, ProjectedEntry>,
+    /// Events downstream that have yet to be shown.
+    pub(super) events: WaitingEvents,
+    /// Rates of Events, by the logical cluster that they are shown in.
+    pub(super) event_rates: TokenBuckets<LogicalClusterId>,
+    /// Troubles of copies. Most have none.
+    troubles: HashMap<ObjectKey, CopyTrouble>,
+    /// Number of copies whose deletion is stopped; cached since a mass of deletions reads it each time.
     held: u64,
     /// Namespaces downstream that cannot be used, and why.
     pub(super) namespace_conflicts: BTreeMap<String, String>,
@@ -48,64 +57,75 @@ pub(super) struct State {
     pub(super) left_behind: BTreeMap<String, Uid>,
     /// Orders about them, until they are carried out.
     pub(super) left_behind_order: Option<super::LeftBehindOrder>,
-    /// Whether other physical clusters are registered, and when that was asked.
+    /// Existence of other physical clusters, and the time of the answer.
     pub(super) registrations: HashMap<Uid, (bool, Instant)>,
+    /// Tokens of the pods of copies.
+    pub(super) pod_tokens: HashMap<ObjectKey, PodTokenState>,
     pub(super) session: Option<Arc<Session>>,
-    /// The last session ended because the physical cluster has more than is held of it.
+    /// True when the last session ended because a limit was exceeded.
     pub(super) is_limit_exceeded: bool,
-    /// The connection while the physical cluster has more than is held of it: debts are paid, so that it can come to have less.
+    /// Connection while a limit is exceeded. It is used to pay debts, so that the physical cluster can get below the
+    /// limit.
     pub(super) limited_session: Option<Arc<Session>>,
-    /// What was last said about the physical cluster.
+    /// Custom kinds that may go there, and how they are served; `None` before the first discovery.
+    pub(super) custom_kinds: Option<Vec<CustomKindStatus>>,
+    /// Access of the pods there; `None` before the first connection.
+    pub(super) pod_access: Option<PodAccessReport>,
+    /// Definitions that were to go there and could not, and why.
+    pub(super) definition_conflicts: Vec<String>,
+    /// Last report about the physical cluster.
     pub(super) cluster_report: Option<ClusterReport>,
+    pub(super) heartbeats: HeartbeatState,
     /// Since when the physical cluster has been out of reach.
     pub(super) unreachable_since: Option<Instant>,
-    /// What the last try to reach it came to.
+    /// Error of the last try to connect.
     pub(super) unreachable_why: String,
-    pub(super) brake: Brake,
+    pub(super) brake: DeletionBrake,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Trouble {
+pub(super) struct CopyTrouble {
     /// Since when every try has failed.
     pub(super) failing_since: Option<Instant>,
-    /// When the API server was last asked whether a copy that ends is gone.
+    /// Time of the last read of a copy that is being deleted.
     pub(super) end_asked_at: Option<Instant>,
-    /// Its deletion is held back.
+    /// True if the deletion of the copy is stopped.
     pub(super) is_held: bool,
-    /// Since when what it should be has not been let in.
+    /// Time since which upstream admission has refused its desired state.
     pub(super) waits_since: Option<Instant>,
     /// Number of times it was made again after it had gone.
-    pub(super) recreation: Option<Recreation>,
-    /// When it named a newer syncer, or a later stay, than there is.
+    pub(super) recreation: Option<RecreationBackoff>,
+    /// Time at which the copy named a newer syncer, or a later epoch, than upstream knows.
     pub(super) forged_at: Option<Instant>,
 }
 
 impl State {
     /// Before the first connection.
-    pub(super) fn new(brake: Brake) -> Self {
-        Self { unreachable_since: Some(Instant::now()), brake, ..Self::default() }
+    pub(super) fn new(brake: DeletionBrake, memory: &Arc<RegistrationMemory>) -> Self {
+        let events = WaitingEvents::charging(memory.held());
+        Self { unreachable_since: Some(Instant::now()), brake, events, ..Self::default() }
     }
 
-    /// Changes what is noted of a copy's troubles.
-    pub(super) fn trouble<T>(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Trouble) -> T) -> T {
+    /// Changes the recorded trouble of a copy.
+    pub(super) fn trouble<T>(&mut self, key: &ObjectKey, change: impl FnOnce(&mut CopyTrouble) -> T) -> T {
         let trouble = self.troubles.entry(key.clone()).or_default();
         let before = u64::from(trouble.is_held);
         let result = change(trouble);
         self.held = self.held + u64::from(trouble.is_held) - before;
-        if *trouble == Trouble::default() {
+        if *trouble == CopyTrouble::default() {
             self.troubles.remove(key);
         }
         result
     }
 
-    /// Changes what is noted of a copy's troubles, if it has any.
-    pub(super) fn known_trouble(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Trouble)) {
+    /// Changes the recorded trouble of a copy, if there is any.
+    pub(super) fn known_trouble(&mut self, key: &ObjectKey, change: impl FnOnce(&mut CopyTrouble)) {
         if self.troubles.contains_key(key) {
             self.trouble(key, change);
         }
     }
 
-    /// Copies whose deletion is held back.
+    /// Returns the number of copies whose deletion is stopped.
     pub(super) fn held(&self) -> u64 {
         self.held
     }
@@ -120,7 +140,7 @@ fn count(items: impl Iterator) -> u64 {
     items.map(|_| 1).sum()
 }
 
-pub(super) struct Shown {
+pub(super) struct ProjectedEntry {
     pub(super) key: ObjectKey,
     pub(super) uid: String,
     pub(super) fingerprint: String,
@@ -128,7 +148,7 @@ pub(super) struct Shown {
 
 #[cfg(test)]
 mod tests {
-    use portolan_types::{GroupResource, LogicalClusterId};
+    use portolan_types::GroupResource;
 
     use super::*;
 
@@ -151,7 +171,7 @@ mod tests {
         }
         state.known_trouble(&key("c"), |trouble| trouble.is_held = true);
         assert_eq!(state.held(), 1, "one without trouble gets none");
-        state.known_trouble(&key("b"), |trouble| *trouble = Trouble::default());
+        state.known_trouble(&key("b"), |trouble| *trouble = CopyTrouble::default());
         assert_eq!((state.held(), state.troubles.len()), (0, 0), "what is forgotten is held no more");
     }
 }

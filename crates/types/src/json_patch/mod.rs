@@ -1,6 +1,8 @@
-//! JSON patch as kube-apiserver's library has it, within a budget that keeps a small patch from growing into a large document.
+//! JSON patch as kube-apiserver's library has it, within a budget that keeps a small patch from growing into a large
+//! document.
 //!
-//! Every patch is applied here, whether a client sends it, a webhook or policy answers it, or a placement policy stores it.
+//! Every patch is applied here, whether a client sends it, a webhook or policy answers it, or a placement policy stores
+//! it.
 //!
 //! Differences from RFC 6902: an operation without a value has `null`, which is the same as nothing; a replacement may
 //! replace nothing in an object; indices below zero count from the end.
@@ -9,7 +11,7 @@ mod operation;
 
 use serde_json::Value;
 
-use self::operation::Operation;
+use self::operation::PatchOperation;
 
 /// Most operations of one patch, as in kube-apiserver.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -17,20 +19,21 @@ pub const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes of JSON that all `copy` operations of one budget may add, as in kube-apiserver.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Most elements that all operations of one budget may move, to make room in lists or to close gaps: half a second of work.
-/// kube-apiserver has no such bound.
+/// Most elements that all operations of one budget may move, to make room in lists or to close gaps: half a second of
+/// work. kube-apiserver has no such bound.
 pub const MAX_MOVED_ELEMENTS: usize = 100_000_000;
 
-/// Deepest document, in levels of lists and objects: less than what can be read, so that it can be read back with all that
-/// the server adds.
+/// Deepest document, in levels of lists and objects: less than what can be read, so that it can be read back with all
+/// that the server adds.
 pub const MAX_DEPTH: usize = 120;
 
-/// Number of times that the real depth of a document is looked up within one budget, because operations might have made it too deep.
+/// Number of times that the real depth of a document is looked up within one budget, because operations might have made
+/// it too deep.
 const MAX_MEASURED: usize = 64;
 
 /// Reason that the operations of a patch do not apply to a document, in the words of kube-apiserver's library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
+pub enum PatchFailure {
     /// A `test` does not hold.
     Test(String),
     /// One of them cannot be done.
@@ -39,7 +42,7 @@ pub enum Misfit {
     Budget(String),
 }
 
-impl Misfit {
+impl PatchFailure {
     /// Returns the sentence.
     pub fn into_text(self) -> String {
         match self {
@@ -82,7 +85,7 @@ impl PatchBudget {
     }
 
     /// Returns the real depth of a document, which costs a walk over it.
-    fn measure(&mut self, document: &Value) -> Result<usize, Misfit> {
+    fn measure(&mut self, document: &Value) -> Result<usize, PatchFailure> {
         self.measured += 1;
         let found = depth(document);
         if found > MAX_DEPTH || self.measured > MAX_MEASURED {
@@ -92,30 +95,30 @@ impl PatchBudget {
     }
 }
 
-fn too_deep() -> Misfit {
-    Misfit::Budget("the document becomes too deep".to_owned())
+fn too_deep() -> PatchFailure {
+    PatchFailure::Budget("the document becomes too deep".to_owned())
 }
 
 /// Applies the operations of a JSON patch, all or none, within a budget of its own.
 ///
 /// # Errors
 /// The first operation that does not apply, or that exceeds the budget.
-pub fn apply_operations(document: &Value, operations: &[Value]) -> Result<Value, Misfit> {
+pub fn apply_operations(document: &Value, operations: &[Value]) -> Result<Value, PatchFailure> {
     apply_within(document, operations, &mut PatchBudget::default())
 }
 
 /// Applies the operations of a JSON patch, all or none, within a budget that other patches of the same document share.
 ///
 /// # Errors
-/// As [`apply_operations`].
-pub fn apply_within(document: &Value, operations: &[Value], budget: &mut PatchBudget) -> Result<Value, Misfit> {
+/// Fails as [`apply_operations`] does.
+pub fn apply_within(document: &Value, operations: &[Value], budget: &mut PatchBudget) -> Result<Value, PatchFailure> {
     if operations.len() > MAX_OPERATIONS {
-        return Err(Misfit::Operation(too_many_operations(operations.len())));
+        return Err(PatchFailure::Operation(too_many_operations(operations.len())));
     }
     let mut changed = document.clone();
     // Without a bound, a few copies into their own leaves make a tree that no stack can walk.
     let mut at_most = depth(&changed);
-    for operation in operations.iter().map(Operation::of) {
+    for operation in operations.iter().map(PatchOperation::of) {
         at_most = at_most.max(operation.reach(at_most));
         if at_most > 2 * MAX_DEPTH {
             return Err(too_deep());
@@ -162,8 +165,8 @@ pub fn depth(value: &Value) -> usize {
 
 /// Counts the bytes of a value as JSON, without writing it.
 pub fn json_len(value: &Value) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
+    struct ByteCount(usize);
+    impl std::io::Write for ByteCount {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -172,7 +175,7 @@ pub fn json_len(value: &Value) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = ByteCount(0);
     serde_json::to_writer(&mut count, value).expect("counting bytes cannot fail");
     count.0
 }
@@ -193,7 +196,7 @@ mod tests {
             document = apply_within(&document, &copy(to), &mut budget).unwrap();
         }
         let third = apply_within(&document, &copy("/d"), &mut budget);
-        assert!(matches!(third, Err(Misfit::Budget(_))), "each copy takes a mebibyte and its quotes");
+        assert!(matches!(third, Err(PatchFailure::Budget(_))), "each copy takes a mebibyte and its quotes");
         assert!(apply_operations(&document, &copy("/d")).is_ok(), "within a budget of its own it fits");
     }
 }

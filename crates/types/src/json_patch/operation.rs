@@ -1,22 +1,22 @@
-//! One operation of a JSON patch: what it does, and upstream's words for why it cannot.
+//! Operation of a JSON patch, with kube-apiserver's error texts.
 
 use serde_json::Value;
 
-use super::{Misfit, PatchBudget, depth, json_len, unfit};
+use super::{PatchBudget, PatchFailure, depth, json_len, unfit};
 use crate::object::Object;
 
 const MISSING: &str = "missing value";
 
-/// One operation, as it was sent.
-pub(super) struct Operation<'a> {
+/// Operation as received.
+pub(super) struct PatchOperation<'a> {
     name: &'a str,
     path: Result<&'a str, String>,
     from: Result<&'a str, String>,
     value: &'a Value,
 }
 
-impl<'a> Operation<'a> {
-    /// Of an object or null.
+impl<'a> PatchOperation<'a> {
+    /// Reads the operation from an object or null.
     pub(super) fn of(operation: &'a Value) -> Self {
         let text = |key: &str, absent: &str| match operation.get(key) {
             None | Some(Value::Null) => Err(format!("{absent}: {MISSING}")),
@@ -31,7 +31,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// How deep it can reach in a document that is `deepest` levels deep.
+    /// Returns the depth that it may reach in a document of depth `deepest`.
     pub(super) fn reach(&self, deepest: usize) -> usize {
         let levels = |path: &Result<&str, _>| path.as_ref().map_or(0, |path| path.matches('/').count());
         match self.name {
@@ -41,11 +41,11 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Does it; `budget` counts for the whole patch.
+    /// Applies the operation; `budget` counts for the whole patch.
     ///
     /// # Errors
-    /// When it cannot be done. The document may have lost what was to be moved then.
-    pub(super) fn apply(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), Misfit> {
+    /// Fails if it cannot be applied. A `move` may have removed its source then.
+    pub(super) fn apply(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), PatchFailure> {
         let done = match self.name {
             "add" => self.add(doc, budget),
             "remove" => self.remove(doc, budget),
@@ -55,18 +55,18 @@ impl<'a> Operation<'a> {
             "test" => return self.test(doc),
             other => Err(format!("Unexpected kind: {other}")),
         };
-        done.map_err(|why| if budget.is_exceeded { Misfit::Budget(why) } else { Misfit::Operation(why) })
+        done.map_err(|why| if budget.is_exceeded { PatchFailure::Budget(why) } else { PatchFailure::Operation(why) })
     }
 
     fn add(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         let path = self.path_or(MISSING)?;
-        let place = Place::find(doc, path).ok_or_else(|| missing_path("add", &format!("\"{path}\"")))?;
+        let place = PatchTarget::find(doc, path).ok_or_else(|| missing_path("add", &format!("\"{path}\"")))?;
         place.add(self.value.clone(), budget).map_err(|why| format!("error in add for path: '{path}': {why}"))
     }
 
     fn remove(&self, doc: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
         let path = self.path_or(MISSING)?;
-        let place = Place::find(doc, path).ok_or_else(|| missing_path("remove", &format!("\"{path}\"")))?;
+        let place = PatchTarget::find(doc, path).ok_or_else(|| missing_path("remove", &format!("\"{path}\"")))?;
         place.remove(budget).map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
     }
 
@@ -79,7 +79,7 @@ impl<'a> Operation<'a> {
             *doc = self.value.clone();
             return Ok(());
         }
-        let place = Place::find(doc, path).ok_or_else(|| missing_path("replace", path))?;
+        let place = PatchTarget::find(doc, path).ok_or_else(|| missing_path("replace", path))?;
         let replaced = place.replace(self.value.clone());
         replaced.map_err(|_| format!("replace operation does not apply: doc is missing key: {path}: {MISSING}"))
     }
@@ -98,27 +98,28 @@ impl<'a> Operation<'a> {
         let from = self.from()?;
         let place = self.origin(doc, from)?;
         let original = place.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
-        // Counted before it is made: what is too much is never there.
+        // The copy is counted before it is made.
         budget.take_copied(json_len(original))?;
         let copy = original.clone();
         let place = self.destination(doc, self.path_or(MISSING)?)?;
         place.add(copy, budget).map_err(|why| format!("error while adding value during copy: {why}"))
     }
 
-    fn test(&self, doc: &mut Value) -> Result<(), Misfit> {
-        let path = self.path().map_err(Misfit::Operation)?;
+    fn test(&self, doc: &mut Value) -> Result<(), PatchFailure> {
+        let path = self.path().map_err(PatchFailure::Operation)?;
         let missing =
-            || Misfit::Operation(format!("test operation does not apply: is missing path: {path}: {MISSING}"));
-        let place = if path.is_empty() { None } else { Some(Place::find(doc, path).ok_or_else(missing)?) };
+            || PatchFailure::Operation(format!("test operation does not apply: is missing path: {path}: {MISSING}"));
+        let place = if path.is_empty() { None } else { Some(PatchTarget::find(doc, path).ok_or_else(missing)?) };
         let found = match &place {
             None => &*doc,
-            Some(place) => {
-                place.get().map_err(|why| Misfit::Operation(format!("error in test for path: '{path}': {why}")))?
-            }
+            Some(place) => place
+                .get()
+                .map_err(|why| PatchFailure::Operation(format!("error in test for path: '{path}': {why}")))?,
         };
-        match found == self.value {
-            true => Ok(()),
-            false => Err(Misfit::Test(format!("testing value {path} failed: test failed"))),
+        if found == self.value {
+            Ok(())
+        } else {
+            Err(PatchFailure::Test(format!("testing value {path} failed: test failed")))
         }
     }
 
@@ -126,7 +127,7 @@ impl<'a> Operation<'a> {
         self.path.clone().map_err(|why| format!("{} operation failed to decode path: {why}", self.name))
     }
 
-    /// As [`Self::path`], for operations of which upstream tells this, whatever is wrong with it.
+    /// Returns the path, with `why` as the error text for any fault, as kube-apiserver has it for some operations.
     fn path_or(&self, why: &str) -> Result<&'a str, String> {
         self.path.clone().map_err(|_| format!("{} operation failed to decode path: {why}", self.name))
     }
@@ -135,15 +136,15 @@ impl<'a> Operation<'a> {
         self.from.clone().map_err(|why| format!("{} operation failed to decode from: {why}", self.name))
     }
 
-    fn origin<'d>(&self, doc: &'d mut Value, from: &str) -> Result<Place<'d>, String> {
+    fn origin<'d>(&self, doc: &'d mut Value, from: &str) -> Result<PatchTarget<'d>, String> {
         let missing = || format!("{} operation does not apply: doc is missing from path: {from}: {MISSING}", self.name);
-        Place::find(doc, from).ok_or_else(missing)
+        PatchTarget::find(doc, from).ok_or_else(missing)
     }
 
-    fn destination<'d>(&self, doc: &'d mut Value, path: &str) -> Result<Place<'d>, String> {
+    fn destination<'d>(&self, doc: &'d mut Value, path: &str) -> Result<PatchTarget<'d>, String> {
         let missing =
             || format!("{} operation does not apply: doc is missing destination path: {path}: {MISSING}", self.name);
-        Place::find(doc, path).ok_or_else(missing)
+        PatchTarget::find(doc, path).ok_or_else(missing)
     }
 }
 
@@ -151,15 +152,15 @@ fn missing_path(name: &str, shown: &str) -> String {
     format!("{name} operation does not apply: doc is missing path: {shown}: {MISSING}")
 }
 
-/// What a path leads to: an entry of an object, or of a list, that is there. The entry itself need not be.
-enum Place<'d> {
+/// Target of a path: an entry of an existing object or list. The entry itself need not exist.
+enum PatchTarget<'d> {
     Field(&'d mut Object, String),
     Element(&'d mut Vec<Value>, String),
 }
 
-impl<'d> Place<'d> {
+impl<'d> PatchTarget<'d> {
     fn find(doc: &'d mut Value, path: &str) -> Option<Self> {
-        // What stands before the first slash does not count.
+        // Text before the first slash is ignored.
         let (_, path) = path.split_once('/')?;
         let mut keys = path.split('/').map(|key| key.replace("~1", "/").replace("~0", "~"));
         let last = keys.next_back()?;
@@ -187,7 +188,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    /// The value there; `null` where an object has none.
+    /// Returns the value; `null` if an object has none.
     fn get(&self) -> Result<&Value, String> {
         match self {
             Self::Field(fields, key) => Ok(fields.get(key).unwrap_or(&Value::Null)),
@@ -201,7 +202,7 @@ impl<'d> Place<'d> {
             Self::Element(list, key) if key == "-" => list.push(value),
             Self::Element(list, key) => {
                 let at = number(&key).map_err(|why| format!("value was not a proper array index: '{key}': {why}"))?;
-                // From the end it counts from behind the last element.
+                // Negative indices count from after the last element.
                 let at = within(at, list.len() + 1)?;
                 budget.take_moved(list.len() - at)?;
                 list.insert(at, value);
@@ -235,12 +236,12 @@ impl<'d> Place<'d> {
     }
 }
 
-/// The place of an element that is there.
+/// Returns the index of an existing element.
 fn present(key: &str, length: usize) -> Result<usize, String> {
     within(number(key)?, length)
 }
 
-/// The place that an index leads to among so many; below zero it counts from the end.
+/// Returns the position of an index in a list of this length; negative ones count from the end.
 fn within(index: i64, length: usize) -> Result<usize, String> {
     let at = match usize::try_from(index) {
         Ok(at) => Some(at),
@@ -250,7 +251,7 @@ fn within(index: i64, length: usize) -> Result<usize, String> {
     at.filter(|at| *at < length).ok_or_else(invalid)
 }
 
-/// An index, as Go reads it.
+/// Parses an index as Go does.
 fn number(key: &str) -> Result<i64, String> {
     use std::num::IntErrorKind::{NegOverflow, PosOverflow};
     key.parse().map_err(|error: std::num::ParseIntError| {

@@ -1,4 +1,5 @@
-//! Label selectors, from their text form (`a=b,c in (d,e),!f`) and their object form (`matchLabels`, `matchExpressions`).
+//! Label selectors, from their text form (`a=b,c in (d,e),!f`) and their object form (`matchLabels`,
+//! `matchExpressions`).
 
 mod rules;
 mod text;
@@ -9,29 +10,29 @@ use serde::Deserialize;
 
 pub use rules::{SUBDOMAIN_RULE, is_subdomain, key_faults, value_faults};
 
-/// Text or an object that is no label selector.
+/// Error for a text or an object that is not a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidSelector(String);
 
-/// Longest selector text that is looked at, in bytes.
+/// Longest selector text that is parsed, in bytes.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// What a set of labels must hold; all requirements are ANDed, none matches everything.
+/// Label selector; all requirements are ANDed, and none matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
 }
 
-/// One term of a selector.
+/// One requirement of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
-    test: Test,
+    test: RequirementTest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+enum RequirementTest {
     In(Vec<String>),
     NotIn(Vec<String>),
     Exists,
@@ -40,14 +41,14 @@ enum Test {
     Less(i64),
 }
 
-/// The object form of a selector, as in `spec.selector` (`metav1.LabelSelector`).
+/// Object form of a selector, as in `spec.selector` (`metav1.LabelSelector`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelectorSpec {
-    /// Each pair must be there.
+    /// Labels that must have these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Each expression must hold.
+    /// Expressions that must hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<MatchExpression>,
 }
@@ -66,7 +67,7 @@ pub struct MatchExpression {
 }
 
 impl LabelSelectorSpec {
-    /// Whether it has no requirement at all.
+    /// Returns true without any requirement.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
@@ -79,7 +80,7 @@ impl TryFrom<&LabelSelectorSpec> for LabelSelector {
         let pairs = spec
             .match_labels
             .iter()
-            .map(|(key, value)| Ok(Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) }));
+            .map(|(key, value)| Ok(Requirement { key: key.clone(), test: RequirementTest::In(vec![value.clone()]) }));
         let expressions = spec.match_expressions.iter().map(Requirement::from_expression);
         Ok(Self { requirements: pairs.chain(expressions).collect::<Result<_, _>>()? })
     }
@@ -87,15 +88,18 @@ impl TryFrom<&LabelSelectorSpec> for LabelSelector {
 
 impl Requirement {
     fn from_expression(expression: &MatchExpression) -> Result<Self, InvalidSelector> {
-        let values = || match expression.values.is_empty() {
-            true => Err(InvalidSelector(format!("operator {} needs values", expression.operator))),
-            false => Ok(expression.values.clone()),
+        let values = || {
+            if expression.values.is_empty() {
+                Err(InvalidSelector(format!("operator {} needs values", expression.operator)))
+            } else {
+                Ok(expression.values.clone())
+            }
         };
         let test = match expression.operator.as_str() {
-            "In" => Test::In(values()?),
-            "NotIn" => Test::NotIn(values()?),
-            "Exists" => Test::Exists,
-            "DoesNotExist" => Test::Missing,
+            "In" => RequirementTest::In(values()?),
+            "NotIn" => RequirementTest::NotIn(values()?),
+            "Exists" => RequirementTest::Exists,
+            "DoesNotExist" => RequirementTest::Missing,
             other => return Err(InvalidSelector(format!("{other:?} is not a valid label selector operator"))),
         };
         Ok(Self { key: expression.key.clone(), test })
@@ -104,23 +108,23 @@ impl Requirement {
     fn matches(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|v| v.parse::<i64>().ok());
         match &self.test {
-            Test::In(values) => value.is_some_and(|v| values.iter().any(|wanted| wanted == v)),
-            Test::NotIn(values) => !value.is_some_and(|v| values.iter().any(|wanted| wanted == v)),
-            Test::Exists => value.is_some(),
-            Test::Missing => value.is_none(),
-            Test::Greater(bound) => number().is_some_and(|n| n > *bound),
-            Test::Less(bound) => number().is_some_and(|n| n < *bound),
+            RequirementTest::In(values) => value.is_some_and(|v| values.iter().any(|wanted| wanted == v)),
+            RequirementTest::NotIn(values) => !value.is_some_and(|v| values.iter().any(|wanted| wanted == v)),
+            RequirementTest::Exists => value.is_some(),
+            RequirementTest::Missing => value.is_none(),
+            RequirementTest::Greater(bound) => number().is_some_and(|n| n > *bound),
+            RequirementTest::Less(bound) => number().is_some_and(|n| n < *bound),
         }
     }
 }
 
 impl LabelSelector {
-    /// The selector that matches everything.
+    /// Returns the selector that matches everything.
     pub fn everything() -> Self {
         Self::default()
     }
 
-    /// Whether it matches everything.
+    /// Returns true if it matches everything.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -128,7 +132,7 @@ impl LabelSelector {
     /// Parses the text form of `labelSelector=`.
     ///
     /// # Errors
-    /// Says what was found where something else was expected.
+    /// Names the unexpected and the expected token.
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
         if text.len() > MAX_TEXT {
             return Err(InvalidSelector(format!("selector is longer than {MAX_TEXT} bytes")));
@@ -136,12 +140,12 @@ impl LabelSelector {
         Ok(Self { requirements: text::parse(text)? })
     }
 
-    /// Whether `lookup`, which gives the value of a label, satisfies every requirement.
+    /// Returns true if the values that `lookup` returns satisfy every requirement.
     pub fn matches<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|r| r.matches(lookup(&r.key)))
     }
 
-    /// Whether `labels` satisfy every requirement.
+    /// Returns true if `labels` satisfy every requirement.
     pub fn matches_map(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches(|key| labels.get(key).map(String::as_str))
     }

@@ -1,6 +1,6 @@
-//! Rules of label keys and values, and what is said when they are broken (apimachinery `util/validation`).
+//! Rules of label keys and values, and the messages about violations (apimachinery `util/validation`).
 
-/// What a DNS-1123 subdomain is.
+/// Rule of a DNS-1123 subdomain.
 pub const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
      and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -15,7 +15,8 @@ const VALUE_RULE: &str = "a valid label must be an empty string or consist of al
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
-/// What is wrong with a label key, annotation key or finalizer: a name, perhaps behind a DNS subdomain and a slash.
+/// Returns the faults of a label key, annotation key or finalizer: a name, optionally after a DNS subdomain and a
+/// slash.
 pub fn key_faults(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     let name = match text.split_once('/') {
@@ -50,14 +51,14 @@ fn prefix_faults(prefix: &str) -> Vec<String> {
     long.into_iter().chain(odd.then(|| SUBDOMAIN_RULE.to_owned())).collect()
 }
 
-/// What is wrong with the value of a label.
+/// Returns the faults of a label value.
 pub fn value_faults(text: &str) -> Vec<String> {
     let long = (text.len() > MAX_NAME).then(|| too_long(MAX_NAME));
     let odd = !text.is_empty() && !is_qualified(text);
     long.into_iter().chain(odd.then(|| VALUE_RULE.to_owned())).collect()
 }
 
-/// A DNS-1123 subdomain of 1 to 253 bytes: labels joined by dots (RFC 1123).
+/// Returns true for a DNS-1123 subdomain of 1 to 253 bytes: labels joined by dots (RFC 1123).
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_PREFIX && text.split('.').all(|label| crate::names::check_dns_label(label).is_ok())
 }
@@ -66,14 +67,14 @@ fn too_long(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
-/// `[A-Za-z0-9._-]` with alphanumeric ends.
+/// Returns true for `[A-Za-z0-9._-]` with alphanumeric ends.
 fn is_qualified(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
-/// A label of a subdomain, however long.
+/// Returns true for a label of a subdomain, of any length.
 fn is_label(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();

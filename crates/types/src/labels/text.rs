@@ -1,13 +1,12 @@
-//! The text form of selectors, read as upstream's parser reads it, with its words about what it did not expect
-//! (apimachinery `labels.Parse`).
+//! Parser of the text form of selectors, with kube-apiserver's error texts (apimachinery `labels.Parse`).
 
 use std::collections::BTreeSet;
 
-use super::{InvalidSelector, Requirement, Test, key_faults, value_faults};
+use super::{InvalidSelector, Requirement, RequirementTest, key_faults, value_faults};
 
-/// What a text is cut into. Words are keys, values, `in` and `notin` alike: it depends on where they stand.
+/// Token of a selector. Keys, values, `in` and `notin` are all words, which their position tells apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Token<'t> {
+enum SelectorToken<'t> {
     End,
     Word(&'t str),
     Symbol(&'t str),
@@ -15,7 +14,7 @@ enum Token<'t> {
 
 /// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Operator {
+enum SelectorOperator {
     In,
     NotIn,
     Equal,
@@ -26,42 +25,42 @@ enum Operator {
 
 type Values = BTreeSet<String>;
 
-/// All requirements of a selector.
+/// Parses all requirements of a selector.
 ///
 /// # Errors
-/// What was found where something else was expected.
+/// Names the unexpected and the expected token.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, InvalidSelector> {
-    let mut parser = Parser { tokens: tokens(text), at: 0 };
+    let mut parser = SelectorParser { tokens: tokens(text), at: 0 };
     let mut requirements = Vec::new();
     loop {
         match parser.peek() {
-            Token::End => return Ok(requirements),
-            Token::Word(_) | Token::Symbol("!") => {}
+            SelectorToken::End => return Ok(requirements),
+            SelectorToken::Word(_) | SelectorToken::Symbol("!") => {}
             other => return Err(unexpected(other, ", expected: !, identifier, or 'end of string'")),
         }
         let wrong = |InvalidSelector(why)| InvalidSelector(format!("unable to parse requirement: {why}"));
         requirements.push(parser.requirement().map_err(wrong)?);
         match parser.next() {
-            Token::End => return Ok(requirements),
-            Token::Symbol(",") => {}
+            SelectorToken::End => return Ok(requirements),
+            SelectorToken::Symbol(",") => {}
             other => return Err(unexpected(other, ", expected: ',' or 'end of string'")),
         }
         let more = parser.peek();
-        if !matches!(more, Token::Word(_) | Token::Symbol("!")) {
+        if !matches!(more, SelectorToken::Word(_) | SelectorToken::Symbol("!")) {
             return Err(unexpected(more, ", expected: identifier after ','"));
         }
     }
 }
 
-fn unexpected(found: Token<'_>, expected: &str) -> InvalidSelector {
+fn unexpected(found: SelectorToken<'_>, expected: &str) -> InvalidSelector {
     let found = match found {
-        Token::End => "",
-        Token::Word(text) | Token::Symbol(text) => text,
+        SelectorToken::End => "",
+        SelectorToken::Word(text) | SelectorToken::Symbol(text) => text,
     };
     InvalidSelector(format!("found '{found}'{expected}"))
 }
 
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
     let is_symbol = |c: char| "=!(),><".contains(c);
     let is_blank = |c: char| " \t\r\n".contains(c);
     let mut tokens = Vec::new();
@@ -73,33 +72,33 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
             _ => rest.find(|c| is_symbol(c) || is_blank(c)).unwrap_or(rest.len()),
         };
         let (token, after) = rest.split_at(length);
-        tokens.push(if is_symbol(first) { Token::Symbol(token) } else { Token::Word(token) });
+        tokens.push(if is_symbol(first) { SelectorToken::Symbol(token) } else { SelectorToken::Word(token) });
         rest = after.trim_start_matches(is_blank);
     }
     tokens
 }
 
-struct Parser<'t> {
-    tokens: Vec<Token<'t>>,
+struct SelectorParser<'t> {
+    tokens: Vec<SelectorToken<'t>>,
     at: usize,
 }
 
-impl<'t> Parser<'t> {
-    fn peek(&self) -> Token<'t> {
-        self.tokens.get(self.at).copied().unwrap_or(Token::End)
+impl<'t> SelectorParser<'t> {
+    fn peek(&self) -> SelectorToken<'t> {
+        self.tokens.get(self.at).copied().unwrap_or(SelectorToken::End)
     }
 
-    fn next(&mut self) -> Token<'t> {
+    fn next(&mut self) -> SelectorToken<'t> {
         let token = self.peek();
         self.at += 1;
         token
     }
 
     fn requirement(&mut self) -> Result<Requirement, InvalidSelector> {
-        let negated = self.peek() == Token::Symbol("!");
+        let negated = self.peek() == SelectorToken::Symbol("!");
         self.at += usize::from(negated);
         let key = match self.next() {
-            Token::Word(key) => key,
+            SelectorToken::Word(key) => key,
             other => return Err(unexpected(other, ", expected: identifier")),
         };
         let faults = key_faults(key);
@@ -107,50 +106,55 @@ impl<'t> Parser<'t> {
             return Err(InvalidSelector(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; "))));
         }
         let test = match self.peek() {
-            _ if negated => Test::Missing,
-            Token::End | Token::Symbol(",") => Test::Exists,
-            Token::Word(_) | Token::Symbol(_) => self.test(key)?,
+            _ if negated => RequirementTest::Missing,
+            SelectorToken::End | SelectorToken::Symbol(",") => RequirementTest::Exists,
+            SelectorToken::Word(_) | SelectorToken::Symbol(_) => self.test(key)?,
         };
         Ok(Requirement { key: key.to_owned(), test })
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, InvalidSelector> {
+    fn test(&mut self, key: &str) -> Result<RequirementTest, InvalidSelector> {
         let operator = self.operator()?;
         let values = match operator {
-            Operator::In | Operator::NotIn => self.values()?,
-            Operator::Equal | Operator::NotEqual | Operator::Greater | Operator::Less => self.one_value()?,
+            SelectorOperator::In | SelectorOperator::NotIn => self.values()?,
+            SelectorOperator::Equal
+            | SelectorOperator::NotEqual
+            | SelectorOperator::Greater
+            | SelectorOperator::Less => self.one_value()?,
         };
         check_values(key, operator, &values)?;
         let number = || values.first().and_then(|value| value.parse().ok()).unwrap_or_default();
         Ok(match operator {
-            Operator::In | Operator::Equal => Test::In(values.into_iter().collect()),
-            Operator::NotIn | Operator::NotEqual => Test::NotIn(values.into_iter().collect()),
-            Operator::Greater => Test::Greater(number()),
-            Operator::Less => Test::Less(number()),
+            SelectorOperator::In | SelectorOperator::Equal => RequirementTest::In(values.into_iter().collect()),
+            SelectorOperator::NotIn | SelectorOperator::NotEqual => {
+                RequirementTest::NotIn(values.into_iter().collect())
+            }
+            SelectorOperator::Greater => RequirementTest::Greater(number()),
+            SelectorOperator::Less => RequirementTest::Less(number()),
         })
     }
 
-    fn operator(&mut self) -> Result<Operator, InvalidSelector> {
+    fn operator(&mut self) -> Result<SelectorOperator, InvalidSelector> {
         match self.next() {
-            Token::Word("in") => Ok(Operator::In),
-            Token::Word("notin") => Ok(Operator::NotIn),
-            Token::Symbol("=" | "==") => Ok(Operator::Equal),
-            Token::Symbol("!=") => Ok(Operator::NotEqual),
-            Token::Symbol(">") => Ok(Operator::Greater),
-            Token::Symbol("<") => Ok(Operator::Less),
+            SelectorToken::Word("in") => Ok(SelectorOperator::In),
+            SelectorToken::Word("notin") => Ok(SelectorOperator::NotIn),
+            SelectorToken::Symbol("=" | "==") => Ok(SelectorOperator::Equal),
+            SelectorToken::Symbol("!=") => Ok(SelectorOperator::NotEqual),
+            SelectorToken::Symbol(">") => Ok(SelectorOperator::Greater),
+            SelectorToken::Symbol("<") => Ok(SelectorOperator::Less),
             other => Err(unexpected(other, ", expected: in, notin, =, ==, !=, gt, lt")),
         }
     }
 
-    /// `(x,y,z)`; each may be empty.
+    /// Parses `(x,y,z)`; each may be empty.
     fn values(&mut self) -> Result<Values, InvalidSelector> {
         match self.next() {
-            Token::Symbol("(") => {}
+            SelectorToken::Symbol("(") => {}
             other => return Err(unexpected(other, " expected: '('")),
         }
         match self.peek() {
-            Token::Word(_) | Token::Symbol(",") => self.list(),
-            Token::Symbol(")") => {
+            SelectorToken::Word(_) | SelectorToken::Symbol(",") => self.list(),
+            SelectorToken::Symbol(")") => {
                 self.at += 1;
                 Ok(Values::from([String::new()]))
             }
@@ -162,32 +166,32 @@ impl<'t> Parser<'t> {
         let mut values = Values::new();
         loop {
             match self.next() {
-                Token::Word(value) => {
+                SelectorToken::Word(value) => {
                     values.insert(value.to_owned());
                     match self.peek() {
-                        Token::Symbol("," | ")") => {}
+                        SelectorToken::Symbol("," | ")") => {}
                         other => return Err(unexpected(other, ", expected: ',' or ')'")),
                     }
                 }
-                Token::Symbol(",") => {
-                    if values.is_empty() || matches!(self.peek(), Token::Symbol("," | ")")) {
+                SelectorToken::Symbol(",") => {
+                    if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")")) {
                         values.insert(String::new());
                     }
                 }
                 other => return Err(unexpected(other, ", expected: ',', or identifier")),
             }
-            if self.peek() == Token::Symbol(")") {
+            if self.peek() == SelectorToken::Symbol(")") {
                 self.at += 1;
                 return Ok(values);
             }
         }
     }
 
-    /// What stands after `=`; nothing is the empty value.
+    /// Parses the value after `=`; a missing one is empty.
     fn one_value(&mut self) -> Result<Values, InvalidSelector> {
         match self.peek() {
-            Token::End | Token::Symbol(",") => Ok(Values::from([String::new()])),
-            Token::Word(value) => {
+            SelectorToken::End | SelectorToken::Symbol(",") => Ok(Values::from([String::new()])),
+            SelectorToken::Word(value) => {
                 self.at += 1;
                 Ok(Values::from([value.to_owned()]))
             }
@@ -196,9 +200,9 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn check_values(key: &str, operator: Operator, values: &Values) -> Result<(), InvalidSelector> {
+fn check_values(key: &str, operator: SelectorOperator, values: &Values) -> Result<(), InvalidSelector> {
     let mut faults = Vec::new();
-    if matches!(operator, Operator::Greater | Operator::Less) {
+    if matches!(operator, SelectorOperator::Greater | SelectorOperator::Less) {
         let odd = values.iter().enumerate().filter(|(_, value)| value.parse::<i64>().is_err());
         faults.extend(odd.map(|(index, value)| {
             let why = "for 'Gt', 'Lt' operators, the value must be an integer";
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_selector_is_said_in_upstreams_words() {
+    fn invalid_selectors_have_kube_apiservers_messages() {
         for (text, expected) in [
             ("a==b=c", "found '=', expected: ',' or 'end of string'"),
             ("a=b,", "found '', expected: identifier after ','"),

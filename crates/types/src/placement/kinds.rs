@@ -4,44 +4,50 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::PolicyRef;
+use super::{CustomKindStatus, DefinitionSync, DrainProgress, MemberAccess, PodAccess, PodView, PolicyRef};
 use crate::{labels::LabelSelectorSpec, quantity::Quantity};
 
-/// `spec` of a `PhysicalCluster`: a Kubernetes cluster that runs pods. Usable in the workspace that has it and below.
+/// `spec` of a `PhysicalCluster`: a Kubernetes cluster that runs pods, usable in its workspace and the descendants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhysicalClusterSpec {
-    /// How it is reached.
+    /// Connection to the cluster.
     pub connection: Connection,
-    /// As on nodes: keep workloads off unless they tolerate it.
+    /// Taints, as on nodes: keep workloads off unless they tolerate them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// Cordoned: nothing new is placed here; what is here stays.
+    /// True for a cordoned cluster: nothing new is placed here, and existing objects stay.
     pub unschedulable: bool,
-    /// The most that Portolan may place here.
-    #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub bounds: Resources,
-    /// How upstream namespaces are named downstream.
+    /// Most that Portolan may place here.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub bounds: ResourceAmounts,
+    /// Mapping of upstream namespaces to downstream names.
     pub namespace_mapping: NamespaceMapping,
-    /// Resources that may go down, as `deployments.apps`; a safe default when empty.
+    /// Resources that may be synced downstream, as `deployments.apps`; a safe default when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub synced_resources: Vec<String>,
+    /// Identities of users who reach the cluster through its proxy; without them the proxy is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<MemberAccess>,
+    /// Access of the pods there to their logical cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_access: Option<PodAccess>,
 }
 
 /// Amounts by resource name: `cpu`, `memory`, `pods`, …
-pub type Resources = BTreeMap<String, Quantity>;
+pub type ResourceAmounts = BTreeMap<String, Quantity>;
 
-/// How a physical cluster is reached: exactly one is set.
+/// Connection to a physical cluster: exactly one is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Connection {
-    /// From the server, by a kubeconfig.
+    /// Direct connection from the server, by a kubeconfig.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<DirectConnection>,
-    /// By an agent that dials out.
+    /// Connection by an agent that dials out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelConnection>,
-    /// In this process.
+    /// Simulated cluster in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<SimulatedConnection>,
 }
@@ -50,7 +56,7 @@ pub struct Connection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DirectConnection {
-    /// The kubeconfig: inline data only, no files, no exec.
+    /// Kubeconfig: inline data only, no files, no exec.
     pub kubeconfig_secret_ref: SecretKeyRef,
 }
 
@@ -59,7 +65,7 @@ pub struct DirectConnection {
 #[serde(rename_all = "camelCase", default)]
 pub struct TunnelConnection {}
 
-/// A simulated physical cluster.
+/// Simulated physical cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SimulatedConnection {
@@ -67,7 +73,7 @@ pub struct SimulatedConnection {
     pub nodes: u32,
 }
 
-/// One key of a Secret.
+/// Key of a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecretKeyRef {
@@ -79,17 +85,17 @@ pub struct SecretKeyRef {
     pub key: String,
 }
 
-/// How upstream namespaces are named downstream.
+/// Mapping of upstream namespaces to downstream names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceMapping {
-    /// A hashed name, equal on every physical cluster.
+    /// Hashed name, equal on every physical cluster.
     #[default]
     Hashed,
-    /// The same name; only on a physical cluster given to one logical cluster.
+    /// Same name as upstream; only on a physical cluster of one logical cluster.
     Identity,
 }
 
-/// As `core/v1` `Taint`.
+/// Taint, as in `core/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
@@ -102,7 +108,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// As `core/v1` `Toleration`.
+/// Toleration, as in `core/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
@@ -118,7 +124,7 @@ pub struct Toleration {
     /// Taint effect; empty tolerates all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub effect: String,
-    /// How long a `NoExecute` taint is tolerated; for ever when absent.
+    /// Seconds that a `NoExecute` taint is tolerated; unlimited if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
@@ -129,36 +135,78 @@ pub struct Toleration {
 pub struct PhysicalClusterStatus {
     /// `Ready` among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
+    /// Taints that the server sets, beside those of `spec`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<ServerTaint>,
     /// Kubernetes version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// Sum over its nodes.
-    #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub capacity: Resources,
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub capacity: ResourceAmounts,
     /// Sum over its schedulable nodes.
-    #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub allocatable: Resources,
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub allocatable: ResourceAmounts,
     /// Requests of everything that Portolan has placed here, and the number of its pods.
-    #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub usage: Resources,
-    /// The bounds that `usage` is held to, as the scheduler last read them in `spec.bounds`.
-    #[serde(skip_serializing_if = "Resources::is_empty")]
-    pub bounds: Resources,
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub usage: ResourceAmounts,
+    /// Bounds that `usage` is held to, as the scheduler last read them in `spec.bounds`.
+    #[serde(skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub bounds: ResourceAmounts,
+    /// Number of objects with a decision of their own that are placed here, without those that follow them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<i64>,
+    /// Progress of the `Drain` that names the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainProgress>,
+    /// Custom kinds that may go there, and the versions of them that it serves: at most [`super::MAX_CUSTOM_KINDS`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub custom_kinds: Vec<CustomKindStatus>,
+    /// Address of its proxy, as kcp's mounts expect it.
+    #[serde(rename = "URL", skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// Phase of the cluster as a mount: one of kcp's.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
 }
 
-/// As `metav1.Condition`.
+/// Taint that the server sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Condition {
+pub struct ServerTaint {
+    /// Taint key.
+    pub key: String,
+    /// `NoSchedule` or `NoExecute`.
+    pub effect: String,
+    /// RFC 3339: tolerations with seconds count from then on.
+    pub time_added: String,
+}
+
+impl ServerTaint {
+    /// Returns the taint without its time.
+    pub fn as_taint(&self) -> Taint {
+        Taint { key: self.key.clone(), value: String::new(), effect: self.effect.clone() }
+    }
+
+    /// Returns the time at which it was set, in seconds since the epoch; `None` if it cannot be read.
+    pub fn added_at(&self) -> Option<i64> {
+        self.time_added.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+    }
+}
+
+/// Condition, as `metav1.Condition`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusCondition {
     /// Condition type.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// One word.
+    /// Reason: one word.
     pub reason: String,
-    /// One sentence.
+    /// Message: one sentence.
     pub message: String,
     /// RFC 3339.
     pub last_transition_time: String,
@@ -178,33 +226,81 @@ pub const MAX_POLICY_BYTES: usize = 128 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementPolicySpec {
-    /// What it is about; any of them.
+    /// Objects that the policy is about; any of these.
     pub resources: Vec<ResourceSelector>,
-    /// Where it may go; all must hold.
+    /// Physical clusters that the objects may go to; all must hold.
     pub clusters: ClusterSelector,
-    /// How many clusters; absent is 1, or all named ones with `names`.
+    /// Number of clusters; 1 if absent, or all named ones with `names`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<Count>,
+    pub count: Option<ClusterCount>,
     /// Spread over values of a label of physical clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub spread: Vec<Spread>,
-    /// How replicas are shared out.
+    pub spread: Vec<TopologySpread>,
+    /// Distribution of replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Replicas>,
+    /// Workloads of the namespace beside which every copy has to run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<WorkloadTerm>,
+    /// Workloads of the namespace from which every copy has to stay apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apart_from: Vec<WorkloadTerm>,
+    /// Parts of placement that rest.
+    #[serde(skip_serializing_if = "Suspension::is_empty")]
+    pub suspend: Suspension,
     /// Taints it tolerates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
     /// Changes for the copies on certain clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
-    /// Fields that the physical cluster may own, as `spec.replicas`: a copy starts with the upstream value, and keeps what
-    /// is written to it there. Not inside lists.
+    /// Fields that the physical cluster may own, as `spec.replicas`: a copy starts with the upstream value, and keeps
+    /// what is written to it there. Not inside lists.
     #[serde(rename = "yield", skip_serializing_if = "Vec::is_empty")]
     pub yields: Vec<String>,
-    /// The higher one decides among policies of one level.
+    /// Pace of moves.
+    #[serde(skip_serializing_if = "MovePace::is_default")]
+    pub moves: MovePace,
+    /// Priority among policies of one level; the highest decides.
     pub priority: i64,
-    /// Whether it proposes or bounds.
+    /// Proposal or bound.
     pub enforcement: Enforcement,
+}
+
+/// Pace of the moves of objects that may run twice. The deciding policy's counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MovePace {
+    /// Seconds between the withdrawal of the addresses of a leaving copy and its end, from 0 to 86,400; 30 if absent.
+    pub address_grace_period_seconds: u32,
+    /// Seconds after which a move that does not get available is taken back, up to 604,800; 600 if absent, 0 is never.
+    pub timeout_seconds: u32,
+}
+
+impl Default for MovePace {
+    fn default() -> Self {
+        Self { address_grace_period_seconds: 30, timeout_seconds: 600 }
+    }
+}
+
+impl MovePace {
+    /// Longest grace period of addresses, in seconds.
+    pub const MAX_GRACE_SECONDS: u32 = 86_400;
+    /// Longest time-out of a move, in seconds.
+    pub const MAX_TIMEOUT_SECONDS: u32 = 604_800;
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the pace within its bounds.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        Self {
+            address_grace_period_seconds: self.address_grace_period_seconds.min(Self::MAX_GRACE_SECONDS),
+            timeout_seconds: self.timeout_seconds.min(Self::MAX_TIMEOUT_SECONDS),
+        }
+    }
 }
 
 /// Objects that a policy is about; all of it must hold.
@@ -221,6 +317,12 @@ pub struct ResourceSelector {
     /// Labels of the object.
     #[serde(skip_serializing_if = "LabelSelectorSpec::is_empty")]
     pub selector: LabelSelectorSpec,
+    /// CEL over `object`, without its status.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cel: String,
+    /// Sync of the definition of custom resources to the physical clusters that the policy allows.
+    #[serde(skip_serializing_if = "DefinitionSync::is_none")]
+    pub definition: DefinitionSync,
 }
 
 /// Physical clusters that a policy allows. `exclude` wins.
@@ -230,7 +332,7 @@ pub struct ClusterSelector {
     /// Labels of the physical cluster.
     #[serde(skip_serializing_if = "LabelSelectorSpec::is_empty")]
     pub selector: LabelSelectorSpec,
-    /// CEL over the physical cluster; not evaluated yet, and refused when set.
+    /// CEL over `physicalCluster`, without its connection.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cel: String,
     /// Names; any when empty.
@@ -242,6 +344,25 @@ pub struct ClusterSelector {
     /// Further choices, in this order, when too few are left.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<ClusterSelector>,
+    /// Use of the further choices; only of `spec.clusters` itself.
+    #[serde(skip_serializing_if = "FallbackMode::is_failover")]
+    pub fallback_mode: FallbackMode,
+}
+
+/// Use of the further choices of a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FallbackMode {
+    /// One group at a time: a further one while no physical cluster of those before it fits.
+    #[default]
+    Failover,
+    /// All groups at once, in their order: a further one gets the replicas for which those before it have no room.
+    Overflow,
+}
+
+impl FallbackMode {
+    fn is_failover(&self) -> bool {
+        *self == Self::Failover
+    }
 }
 
 impl ClusterSelector {
@@ -250,16 +371,16 @@ impl ClusterSelector {
     }
 }
 
-/// How many physical clusters.
+/// Number of physical clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub enum ClusterCount {
     /// All that fit.
     All,
     /// This many; 0 keeps it from running.
     Exactly(u32),
 }
 
-impl Serialize for Count {
+impl Serialize for ClusterCount {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::All => serializer.serialize_str("All"),
@@ -268,18 +389,20 @@ impl Serialize for Count {
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for ClusterCount {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
+        enum CountForm {
             Number(u32),
             Text(String),
         }
-        match Form::deserialize(deserializer)? {
-            Form::Number(n) => Ok(Self::Exactly(n)),
-            Form::Text(text) if text == "All" => Ok(Self::All),
-            Form::Text(text) => Err(serde::de::Error::custom(format!("count is a number or \"All\", not {text:?}"))),
+        match CountForm::deserialize(deserializer)? {
+            CountForm::Number(n) => Ok(Self::Exactly(n)),
+            CountForm::Text(text) if text == "All" => Ok(Self::All),
+            CountForm::Text(text) => {
+                Err(serde::de::Error::custom(format!("count is a number or \"All\", not {text:?}")))
+            }
         }
     }
 }
@@ -287,66 +410,128 @@ impl<'de> Deserialize<'de> for Count {
 /// Spread over values of a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spread {
+pub struct TopologySpread {
     /// Label of physical clusters, such as `region`.
     pub topology_key: String,
     /// Largest difference between the number of chosen clusters per value; 1 when 0.
     pub max_skew: u32,
+    /// Least number of values with a copy; with fewer, no copy is made. No minimum when 0.
+    #[serde(skip_serializing_if = "is_none_asked")]
+    pub min_groups: u32,
+    /// Largest number of values with a copy; no maximum when 0.
+    #[serde(skip_serializing_if = "is_none_asked")]
+    pub max_groups: u32,
 }
 
-/// How replicas are shared out.
+fn is_none_asked(n: &u32) -> bool {
+    *n == 0
+}
+
+/// Other workloads of the namespace, and the extent within which they count as near.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadTerm {
+    /// Labels of the other workloads.
+    pub selector: LabelSelectorSpec,
+    /// Label of physical clusters, such as `region`: those of one value count as one. Each by itself when empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub topology_key: String,
+}
+
+/// Parts of placement that rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Suspension {
+    /// True while nothing is decided: objects stay as they are, and new ones are not placed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub scheduling: bool,
+    /// True while nothing is sent to any physical cluster but deletions.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dispatch: bool,
+    /// Names of physical clusters to which nothing is sent but deletions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dispatch_on: Vec<String>,
+}
+
+impl Suspension {
+    /// Returns true when nothing rests.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Distribution of replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Replicas {
-    /// Whether each copy has all of them.
+    /// Mode: duplicate or divide.
     pub mode: ReplicaMode,
-    /// By what they are divided.
+    /// Measure by which replicas are divided.
     pub by: DivideBy,
     /// Weights for `Weight`; clusters that none matches have weight 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub weights: Vec<Weight>,
+    pub weights: Vec<ClusterWeight>,
+    /// Bounds of the replicas of a copy, for `Divide`; the first entry that matches its physical cluster counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<ReplicaLimits>,
 }
 
-/// Whether each copy has all replicas.
+/// Bounds of the replicas of a copy on matching clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicaLimits {
+    /// Labels of the physical cluster.
+    #[serde(skip_serializing_if = "LabelSelectorSpec::is_empty")]
+    pub selector: LabelSelectorSpec,
+    /// Least replicas of a copy; a physical cluster for which fewer are left is not used.
+    #[serde(skip_serializing_if = "is_none_asked")]
+    pub min: u32,
+    /// Most replicas of a copy; no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+}
+
+/// Mode of the distribution of replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaMode {
-    /// Each copy has all.
+    /// Each copy has all replicas.
     #[default]
     Duplicate,
-    /// The copies share them.
+    /// The copies share the replicas.
     Divide,
 }
 
-/// By what replicas are divided.
+/// Measure by which replicas are divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DivideBy {
-    /// The same for each, the rest to the first by name.
+    /// Equal parts; the rest goes to the first by name.
     #[default]
     Equal,
-    /// In proportion to weights.
+    /// Parts in proportion to weights.
     Weight,
-    /// In proportion to what is free.
+    /// Parts in proportion to free capacity.
     Capacity,
 }
 
-/// A weight for matching clusters.
+/// Weight for matching clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Weight {
+pub struct ClusterWeight {
     /// Labels of the physical cluster.
     pub selector: LabelSelectorSpec,
     /// Its weight, from 0.
     pub weight: u32,
 }
 
-/// A change for the copies on certain clusters.
+/// Change of the copies on certain clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Override {
-    /// Which clusters; all when it says nothing.
+    /// Clusters that it is for; all if empty.
     #[serde(skip_serializing_if = "ClusterSelector::is_empty")]
     pub clusters: ClusterSelector,
-    /// Registry that replaces the one of every image, or comes before an image that names none: `mirror.example:5000/hub`.
+    /// Registry that replaces the one of every image, or comes before an image that names none:
+    /// `mirror.example:5000/hub`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_registry: Option<String>,
     /// Labels to set on the copy.
@@ -358,18 +543,21 @@ pub struct Override {
     /// Environment variables to set in every container and init container.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// View that the pods of the copy have: of their logical cluster when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_view: Option<PodView>,
     /// JSON patch (RFC 6902) of the copy: of its labels, its annotations and all outside its metadata.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patch: Vec<serde_json::Value>,
 }
 
-/// Whether a policy proposes or bounds.
+/// Enforcement of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Enforcement {
-    /// The most specific one decides as a whole.
+    /// Proposal: the most specific one decides as a whole.
     #[default]
     Default,
-    /// All of them hold: cluster sets are intersected, `count` is a maximum.
+    /// Bound: all of them hold. Cluster sets are intersected, and `count` is a maximum.
     Constraint,
 }
 
@@ -379,7 +567,7 @@ pub enum Enforcement {
 pub struct PlacementPolicyStatus {
     /// `Accepted` among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
     /// Number of objects it decides.
     pub matched: u64,
 }
@@ -388,11 +576,11 @@ pub struct PlacementPolicyStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementSpec {
-    /// The placed object.
+    /// Placed object.
     pub object: ObjectReference,
 }
 
-/// An object in the same logical cluster and namespace.
+/// Object in the same logical cluster and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {
@@ -410,55 +598,58 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementStatus {
-    /// The copies.
+    /// Copies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<PlacementCopyStatus>,
-    /// The winning policy; absent for the namespace's default decision.
+    /// Winning policy; absent for the namespace's default decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRef>,
-    /// How many clusters were left out, by reason.
+    /// Number of clusters that were left out, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rejected: BTreeMap<String, u32>,
     /// `Placed` among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// The last ten changes, newest first.
+    pub conditions: Vec<StatusCondition>,
+    /// Last ten changes, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transitions: Vec<Transition>,
-    /// `metadata.generation` of the object whose pods were let in last: later ones do not go down. Absent where none are made
-    /// of a template, or nobody has looked yet.
+    /// `metadata.generation` of the object whose pods were admitted last: later ones are not synced. Absent if the
+    /// object has no template, or has not been checked yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted_generation: Option<i64>,
-    /// The pods that are charged to the quotas of the namespace.
+    /// Pods that are charged to the quotas of the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<ChargedPods>,
-    /// The claims that are charged to the quotas of the namespace as far as they are not there yet.
+    /// Claims that are charged to the quotas of the namespace until they exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ChargedClaims>,
-    /// Hash of the template whose pods were let in last.
+    /// Hash of the template whose pods were admitted last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted_template: Option<String>,
+    /// Condition that the next step waits for, in words; empty if there is no next step.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waiting_for: String,
 }
 
 /// Pods of one template, as quotas count them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChargedPods {
-    /// How many.
+    /// Number of pods.
     pub count: i64,
-    /// What each uses, by the names of quotas.
+    /// Usage of each, by the names of quotas.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub each: Resources,
+    pub each: ResourceAmounts,
     /// Their class.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub priority_class_name: String,
-    /// They end by themselves.
+    /// True if they end by themselves.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub terminating: bool,
-    /// They ask for nothing.
+    /// True if they request nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub best_effort: bool,
-    /// They look for pods in other namespaces.
+    /// True if they have affinity to pods in other namespaces.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cross_namespace_affinity: bool,
 }
@@ -471,23 +662,24 @@ pub struct ChargedClaims {
     pub template: String,
     /// Ordinal of the first.
     pub start: i64,
-    /// How many there are to be.
+    /// Number of claims.
     pub count: i64,
-    /// What each uses, by the names of quotas.
+    /// Usage of each, by the names of quotas.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub each: Resources,
+    pub each: ResourceAmounts,
     /// Their class of attributes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub volume_attributes_class_name: String,
 }
 
 impl ChargedClaims {
-    /// What the claims of one template of a set are called up to the ordinal.
+    /// Returns the prefix of the names of a set's claims, before the ordinal.
     pub fn prefix(&self, set: &str) -> String {
         format!("{}-{set}-", self.template)
     }
 
-    /// Those that are not there: of `names`, the claims of the namespace, are counted by themselves.
+    /// Returns the claims that do not exist yet. Those in `names`, the claims of the namespace, are counted by
+    /// themselves.
     #[must_use]
     pub fn missing<'a>(&self, set: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let prefix = self.prefix(set);
@@ -502,7 +694,7 @@ impl ChargedClaims {
     }
 }
 
-/// A copy, as a `Placement` shows it.
+/// Copy in the status of a `Placement`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementCopyStatus {
@@ -520,18 +712,21 @@ pub struct PlacementCopyStatus {
     /// Replicas that have been ready for `minReadySeconds`, where the kind tells that from ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<i64>,
-    /// Of how many, where the kind counts them.
+    /// Desired replicas, if the kind counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
-    /// One word for what is wrong there, if anything is.
+    /// Number of load balancer addresses that the copy of a Service or Ingress has.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub addresses: i64,
+    /// Reason of a problem of the copy, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What is wrong there, if anything is.
+    /// Message about the problem, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// A change of a placement.
+/// Change of a placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Transition {
@@ -541,8 +736,17 @@ pub struct Transition {
     pub from: String,
     /// Names after, joined by `,`.
     pub to: String,
-    /// What caused it.
+    /// Cause of the change, in words.
     pub cause: String,
+    /// Cause of the change in one word, such as `Policy` or `Drain`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Object that caused the change: `ClusterPlacementPolicy root:web`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub actor: String,
+    /// Revision at which the actor was last changed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub revision: String,
 }
 
 #[cfg(test)]

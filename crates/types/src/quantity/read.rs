@@ -1,27 +1,27 @@
-//! Reading quantities by the rules of apimachinery's `resource.ParseQuantity`, which takes more than its grammar says.
+//! Parser of quantities by the rules of apimachinery's `resource.ParseQuantity`, which accepts more than its grammar.
 
-use super::{BINARY, DECIMAL, Form, InvalidQuantity, MAX_BINARY, MAX_NANOS, NANO, Quantity, text::rounded};
+use super::{BINARY, DECIMAL, InvalidQuantity, MAX_BINARY, MAX_NANOS, NANO, Notation, Quantity, text::rounded};
 
-/// The parts of a quantity's text.
+/// Parts of a quantity's text.
 #[derive(Debug)]
-pub(super) struct Read<'t> {
+pub(super) struct ParsedQuantity<'t> {
     pub(super) negative: bool,
-    /// The digits before the point, without zeros in front; "0" where there are none.
+    /// Digits before the point, without leading zeros; "0" if there are none.
     whole: &'t str,
-    /// The digits behind the point.
+    /// Digits after the point.
     fraction: &'t str,
-    pub(super) form: Form,
-    /// The power of 2 or 10 that the suffix stands for.
+    pub(super) form: Notation,
+    /// Power of 2 or 10 that the suffix stands for.
     exponent: i32,
 }
 
-/// Most digits that upstream reads into 64 bits, and most of an amount with a binary suffix.
+/// Most digits that kube-apiserver parses into 64 bits, and most of an amount with a binary suffix.
 const QUICK: usize = 18;
 const QUICK_BINARY: usize = 14;
 
-impl<'t> Read<'t> {
+impl<'t> ParsedQuantity<'t> {
     /// # Errors
-    /// Where a text is no quantity.
+    /// Fails if the text is not a quantity.
     pub(super) fn of(text: &'t str) -> Result<Self, InvalidQuantity> {
         if text.is_empty() {
             return Err(InvalidQuantity::Shape);
@@ -37,38 +37,38 @@ impl<'t> Read<'t> {
         let has_digits = significant.len() < unsigned.len() || !whole.is_empty() || !fraction.is_empty();
         let whole = if whole.is_empty() { "0" } else { whole };
         let read = Self { negative: text.starts_with('-'), whole, fraction, form, exponent };
-        // What upstream reads quickly needs none.
+        // The fast path of kube-apiserver accepts a number without digits.
         if has_digits || read.is_quick() { Ok(read) } else { Err(InvalidQuantity::Number) }
     }
 
-    /// The power of 10 of the last digit, of an amount without a binary suffix.
+    /// Returns the power of 10 of the last digit, for an amount without a binary suffix.
     pub(super) fn scale(&self) -> i32 {
         self.exponent.wrapping_sub(i32::try_from(self.fraction.len()).unwrap_or(i32::MAX))
     }
 
-    /// All digits; zeros may stand in front.
+    /// Returns all digits, perhaps with leading zeros.
     pub(super) fn digits(&self) -> String {
         format!("{}{}", self.whole, self.fraction)
     }
 
-    /// Whether upstream reads it into 64 bits.
+    /// Returns true if kube-apiserver parses it into 64 bits.
     pub(super) fn is_quick(&self) -> bool {
         let bits = usize::try_from(self.exponent).unwrap_or_default();
         match self.form {
-            Form::BinarySi => self.fraction.is_empty() && self.whole.len() + bits * 3 / 10 <= QUICK_BINARY,
-            Form::DecimalSi | Form::DecimalExponent => {
+            Notation::BinarySi => self.fraction.is_empty() && self.whole.len() + bits * 3 / 10 <= QUICK_BINARY,
+            Notation::DecimalSi | Notation::DecimalExponent => {
                 self.whole.len() + self.fraction.len() <= QUICK && self.scale() >= -9
             }
         }
     }
 
-    /// Whether upstream writes it as it was read: it takes such texts for canonical.
+    /// Returns true if kube-apiserver takes the text for canonical and keeps it.
     pub(super) fn is_kept(&self) -> bool {
         let last = || self.whole.bytes().chain(self.fraction.bytes()).rev().take(3);
         self.is_quick()
             && match self.form {
-                Form::BinarySi => self.whole.parse::<u64>().is_ok_and(|value| value % 8 != 0),
-                Form::DecimalSi | Form::DecimalExponent => {
+                Notation::BinarySi => self.whole.parse::<u64>().is_ok_and(|value| value % 8 != 0),
+                Notation::DecimalSi | Notation::DecimalExponent => {
                     self.scale() % 3 == 0 && last().filter(|digit| *digit == b'0').count() < 3 && self.whole != "0"
                 }
             }
@@ -76,15 +76,15 @@ impl<'t> Read<'t> {
 
     pub(super) fn amount(&self) -> Quantity {
         let nanos = match self.form {
-            Form::BinarySi => self.binary_nanos(),
-            Form::DecimalSi | Form::DecimalExponent => self.decimal_nanos(),
+            Notation::BinarySi => self.binary_nanos(),
+            Notation::DecimalSi | Notation::DecimalExponent => self.decimal_nanos(),
         };
-        let is_part = self.form == Form::BinarySi && nanos < NANO;
-        let form = if is_part { Form::DecimalSi } else { self.form };
+        let is_part = self.form == Notation::BinarySi && nanos < NANO;
+        let form = if is_part { Notation::DecimalSi } else { self.form };
         Quantity { nanos: if self.negative { -nanos } else { nanos }, form }
     }
 
-    /// Rounded up.
+    /// Returns the amount in billionths, rounded up.
     fn decimal_nanos(&self) -> i128 {
         let shift = i64::from(self.scale()) + 9;
         let digits = rounded(self.digits(), shift.min(0).unsigned_abs());
@@ -100,7 +100,7 @@ impl<'t> Read<'t> {
         }
     }
 
-    /// Rounded up and capped.
+    /// Returns the amount in billionths, rounded up and capped.
     fn binary_nanos(&self) -> i128 {
         let unit = NANO << self.exponent;
         let (mut part, mut more) = (0, false);
@@ -114,26 +114,26 @@ impl<'t> Read<'t> {
     }
 }
 
-/// The digits that a text begins with, and the rest.
+/// Splits off the leading digits.
 fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// Whether it looks like a suffix.
+/// Returns true for the form of a suffix.
 fn is_shaped(suffix: &str) -> bool {
     let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     rest.strip_prefix(['+', '-']).unwrap_or(rest).bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The form and the exponent that a suffix stands for.
-fn meaning(suffix: &str) -> Option<(Form, i32)> {
+/// Returns notation and exponent of a suffix.
+fn meaning(suffix: &str) -> Option<(Notation, i32)> {
     if let Some((_, exponent)) = DECIMAL.iter().find(|(own, _)| *own == suffix) {
-        return Some((Form::DecimalSi, *exponent));
+        return Some((Notation::DecimalSi, *exponent));
     }
     if let Some((_, bits)) = BINARY.iter().find(|(own, _)| *own == suffix) {
-        return Some((Form::BinarySi, *bits));
+        return Some((Notation::BinarySi, *bits));
     }
     let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    // Upstream keeps 32 bits of it.
-    Some((Form::DecimalExponent, exponent as i32))
+    // kube-apiserver keeps 32 bits of it.
+    Some((Notation::DecimalExponent, exponent as i32))
 }

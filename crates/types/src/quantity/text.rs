@@ -1,55 +1,55 @@
-//! The text of a quantity: as it was written where upstream takes that for canonical, and elsewhere in the canonical form.
+//! Text of quantities: as written if kube-apiserver takes that for canonical, and else in the canonical form.
 
 use std::borrow::Cow;
 
-use super::{DECIMAL, Form, InvalidQuantity, Quantity, read::Read};
+use super::{DECIMAL, InvalidQuantity, Notation, Quantity, read::ParsedQuantity};
 
-/// A quantity as Kubernetes stores what was written as `text`. Amounts without a binary suffix are exact, however large they are.
+/// Returns the quantity as Kubernetes stores it. Amounts without a binary suffix are exact, however large.
 ///
 /// # Errors
-/// Where it is no quantity.
+/// Fails if `text` is not a quantity.
 pub fn settled(text: &str) -> Result<Cow<'_, str>, InvalidQuantity> {
-    let read = Read::of(text)?;
+    let read = ParsedQuantity::of(text)?;
     Ok(match read.form {
         _ if read.is_kept() => text.into(),
-        Form::BinarySi => read.amount().to_string().into(),
-        Form::DecimalSi | Form::DecimalExponent => {
+        Notation::BinarySi => read.amount().to_string().into(),
+        Notation::DecimalSi | Notation::DecimalExponent => {
             decimal(read.negative, read.digits(), read.scale().into(), read.form).into()
         }
     })
 }
 
-/// A quantity as a whole number, as upstream's `Value` has it: rounded up, of few digits away from nothing; what is beyond 64
-/// bits wraps, of few digits it is 0.
+/// Returns the quantity as a whole number, as `Quantity.Value` of apimachinery does: rounded up, and small numbers of
+/// digits away from zero. Beyond 64 bits the value wraps, or is 0 for small numbers of digits.
 ///
 /// # Errors
-/// Where it is no quantity.
+/// Fails if `text` is not a quantity.
 pub fn value(text: &str) -> Result<i64, InvalidQuantity> {
-    let read = Read::of(text)?;
+    let read = ParsedQuantity::of(text)?;
     let amount = read.amount();
     let units = amount.units();
     let is_beyond = units == i64::MAX || units == i64::MIN;
     Ok(match (read.form, read.is_quick()) {
-        (Form::DecimalSi | Form::DecimalExponent, true) if is_beyond => 0,
-        (Form::DecimalSi | Form::DecimalExponent, is_quick) if is_beyond || is_quick => wrapped(&read),
-        // Upstream rounds a part below nothing up twice.
+        (Notation::DecimalSi | Notation::DecimalExponent, true) if is_beyond => 0,
+        (Notation::DecimalSi | Notation::DecimalExponent, is_quick) if is_beyond || is_quick => wrapped(&read),
+        // kube-apiserver rounds a negative fraction up twice.
         _ => units + i64::from(amount.nanos() < 0 && amount != Quantity::from_units(units)),
     })
 }
 
-/// Away from nothing.
-fn wrapped(read: &Read<'_>) -> i64 {
+/// Returns the low 64 bits, rounded away from zero.
+fn wrapped(read: &ParsedQuantity<'_>) -> i64 {
     let scale = i64::from(read.scale());
     let digits = rounded(read.digits(), scale.min(0).unsigned_abs());
-    // A 64th power of ten has no bits among the last 64.
+    // The 64th power of ten has no bits among the lowest 64.
     let zeros = vec![b'0'; usize::try_from(scale.clamp(0, 64)).unwrap_or_default()];
     let all = digits.bytes().chain(zeros);
     let value = all.fold(0_i64, |value, digit| value.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
     if read.negative { value.wrapping_neg() } else { value }
 }
 
-/// The canonical form of `digits × 10^scale`, rounded up to billionths.
-pub(super) fn decimal(negative: bool, digits: String, scale: i64, form: Form) -> String {
+/// Returns the canonical form of `digits × 10^scale`, rounded up to billionths.
+pub(super) fn decimal(negative: bool, digits: String, scale: i64, form: Notation) -> String {
     let mut digits = rounded(digits, (-9 - scale).max(0).unsigned_abs());
     let mut exponent = scale.max(-9);
     let significant = digits.trim_end_matches('0').len();
@@ -64,17 +64,17 @@ pub(super) fn decimal(negative: bool, digits: String, scale: i64, form: Form) ->
         number => format!("{}{number}", if negative { "-" } else { "" }),
     };
     match form {
-        Form::DecimalExponent if exponent == 0 => number,
-        Form::DecimalExponent => format!("{number}e{exponent}"),
-        // Upstream writes no suffix where it has none that is large enough.
-        Form::DecimalSi | Form::BinarySi => {
+        Notation::DecimalExponent if exponent == 0 => number,
+        Notation::DecimalExponent => format!("{number}e{exponent}"),
+        // kube-apiserver writes no suffix if none is large enough.
+        Notation::DecimalSi | Notation::BinarySi => {
             let suffix = DECIMAL.iter().find(|(_, power)| i64::from(*power) == exponent);
             number + suffix.map_or("", |(suffix, _)| suffix)
         }
     }
 }
 
-/// The digits without the last `count` of them, rounded up.
+/// Drops the last `count` digits, rounding up.
 pub(super) fn rounded(mut digits: String, count: u64) -> String {
     let keep = digits.len().saturating_sub(usize::try_from(count).unwrap_or(usize::MAX));
     let is_exact = digits[keep..].bytes().all(|digit| digit == b'0');
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_kept_that_upstream_takes_for_canonical() {
+    fn canonical_quantities_of_kube_apiserver_are_kept() {
         for (text, expected) in [
             ("1Gi", "1Gi"),
             ("8Gi", "8Gi"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_told_as_upstream_does() {
+    fn invalid_quantities_have_kube_apiservers_messages() {
         for (text, expected) in [
             ("", InvalidQuantity::Shape),
             ("1x", InvalidQuantity::Shape),

@@ -26,9 +26,9 @@ fn key(tenant: u8, number: u8) -> Key {
 /// The keys of one tenant that are ready at `now`, worked off one after the other.
 fn ready(queue: &mut WorkQueue<Key, Duration>, now: Duration) -> Vec<u8> {
     let mut keys = Vec::new();
-    while let Next::Key(key) = queue.take(now) {
+    while let NextWork::Key(key) = queue.take(now) {
         keys.push(key.1);
-        queue.finish(key, Outcome::Done, now);
+        queue.finish(key, WorkOutcome::Done, now);
     }
     keys
 }
@@ -38,12 +38,12 @@ fn a_key_is_worked_on_once_at_a_time_and_comes_again_when_asked_for_meanwhile() 
     let (mut q, a) = (queue(), key(0, 1));
     q.add(a);
     q.add(a);
-    assert_eq!(q.take(SECOND), Next::Key(a));
+    assert_eq!(q.take(SECOND), NextWork::Key(a));
     q.add(a);
-    assert_eq!(q.take(SECOND), Next::Nothing, "it is still being done");
-    q.finish(a, Outcome::Done, SECOND);
+    assert_eq!(q.take(SECOND), NextWork::Nothing, "it is still being done");
+    q.finish(a, WorkOutcome::Done, SECOND);
     assert_eq!(ready(&mut q, SECOND), [1]);
-    assert_eq!(q.sizes(), Sizes::default(), "and leaves nothing behind");
+    assert_eq!(q.sizes(), QueueSizes::default(), "and leaves nothing behind");
 }
 
 #[test]
@@ -52,19 +52,19 @@ fn a_tenant_has_no_more_keys_in_work_than_it_may() {
     (0..4).for_each(|number| q.add(key(0, number)));
     q.add(key(1, 9));
     let taken: Vec<_> = std::iter::from_fn(|| match q.take(SECOND) {
-        Next::Key(key) => Some(key),
-        Next::At(_) | Next::Nothing => None,
+        NextWork::Key(key) => Some(key),
+        NextWork::At(_) | NextWork::Nothing => None,
     })
     .collect();
     assert_eq!(taken, [key(0, 0), key(1, 9), key(0, 1)]);
     assert_eq!((q.sizes().ready, q.has_turn()), (2, false));
     q.add(key(0, 5));
-    assert_eq!(q.take(SECOND), Next::Nothing, "also of what comes meanwhile");
-    q.finish(key(0, 1), Outcome::Done, SECOND);
-    assert_eq!((q.has_turn(), q.take(SECOND)), (true, Next::Key(key(0, 2))));
+    assert_eq!(q.take(SECOND), NextWork::Nothing, "also of what comes meanwhile");
+    q.finish(key(0, 1), WorkOutcome::Done, SECOND);
+    assert_eq!((q.has_turn(), q.take(SECOND)), (true, NextWork::Key(key(0, 2))));
     q.fail(key(0, 0), None, SECOND);
-    q.finish(key(0, 2), Outcome::Done, SECOND);
-    q.finish(key(1, 9), Outcome::Done, SECOND);
+    q.finish(key(0, 2), WorkOutcome::Done, SECOND);
+    q.finish(key(1, 9), WorkOutcome::Done, SECOND);
     assert_eq!(ready(&mut q, SECOND), [3, 5]);
 }
 
@@ -75,10 +75,10 @@ fn delays() {
     let now = |q: &mut WorkQueue<Key, Duration>| q.add(a);
     type Ask<'a> = &'a dyn Fn(&mut WorkQueue<Key, Duration>);
     for (case, asked, expected) in [
-        ("the earlier time counts", [&at(9 * SECOND) as Ask, &at(5 * SECOND)], Next::At(5 * SECOND)),
-        ("in either order", [&at(5 * SECOND), &at(9 * SECOND)], Next::At(5 * SECOND)),
-        ("now comes before any time", [&at(5 * SECOND), &now], Next::Key(a)),
-        ("and is not put off", [&now, &at(5 * SECOND)], Next::Key(a)),
+        ("the earlier time counts", [&at(9 * SECOND) as Ask, &at(5 * SECOND)], NextWork::At(5 * SECOND)),
+        ("in either order", [&at(5 * SECOND), &at(9 * SECOND)], NextWork::At(5 * SECOND)),
+        ("now comes before any time", [&at(5 * SECOND), &now], NextWork::Key(a)),
+        ("and is not put off", [&now, &at(5 * SECOND)], NextWork::Key(a)),
     ] {
         let mut idle = queue();
         asked.iter().for_each(|ask| ask(&mut idle));
@@ -87,7 +87,7 @@ fn delays() {
         busy.add(a);
         busy.take(Duration::ZERO);
         asked.iter().for_each(|ask| ask(&mut busy));
-        busy.finish(a, Outcome::Done, SECOND);
+        busy.finish(a, WorkOutcome::Done, SECOND);
         assert_eq!(busy.take(SECOND), expected, "{case}, also while it is worked on");
     }
 }
@@ -95,15 +95,15 @@ fn delays() {
 #[test]
 fn a_look_that_wants_another_gets_the_earlier_of_that_and_what_was_asked_for() {
     for (case, asked, expected) in [
-        ("nobody asked", None, Next::At(4 * SECOND)),
-        ("for earlier", Some(2 * SECOND), Next::At(2 * SECOND)),
-        ("for later", Some(9 * SECOND), Next::At(4 * SECOND)),
+        ("nobody asked", None, NextWork::At(4 * SECOND)),
+        ("for earlier", Some(2 * SECOND), NextWork::At(2 * SECOND)),
+        ("for later", Some(9 * SECOND), NextWork::At(4 * SECOND)),
     ] {
         let (mut q, a) = (queue(), key(0, 1));
         q.add(a);
         q.take(Duration::ZERO);
         asked.into_iter().for_each(|at| q.add_at(a, at));
-        q.finish(a, Outcome::CheckAgainIn(3 * SECOND), SECOND);
+        q.finish(a, WorkOutcome::RequeueAfter(3 * SECOND), SECOND);
         assert_eq!(q.take(SECOND), expected, "{case}");
     }
 }
@@ -113,19 +113,19 @@ fn failures_back_off_twice_as_long_each_time_up_to_a_minute() {
     let (mut q, a, mut now) = (queue(), key(0, 1), Duration::ZERO);
     q.add(a);
     for failures in 1..30_u32 {
-        assert_eq!(q.take(now), Next::Key(a));
+        assert_eq!(q.take(now), NextWork::Key(a));
         q.fail(a, None, now);
-        let Next::At(at) = q.take(now) else { panic!("it waits") };
+        let NextWork::At(at) = q.take(now) else { panic!("it waits") };
         let full = (10 * MS * (1 << (failures - 1).min(20))).min(60 * SECOND);
         assert!(at - now >= full / 2 && at - now <= full, "{failures}: {:?} of {full:?}", at - now);
         now = at;
     }
-    assert_eq!(q.take(now), Next::Key(a));
-    q.finish(a, Outcome::Done, now);
+    assert_eq!(q.take(now), NextWork::Key(a));
+    q.finish(a, WorkOutcome::Done, now);
     q.add(a);
     q.take(now);
     q.fail(a, None, now);
-    assert!(matches!(q.take(now), Next::At(at) if at <= now + 10 * MS), "a success forgets the failures");
+    assert!(matches!(q.take(now), NextWork::At(at) if at <= now + 10 * MS), "a success forgets the failures");
 }
 
 #[test]
@@ -134,14 +134,14 @@ fn what_waits_out_failures_comes_when_it_is_asked_for() {
     q.add(a);
     for minute in 0..20 {
         let now = minute * 60 * SECOND;
-        assert_eq!(q.take(now), Next::Key(a));
+        assert_eq!(q.take(now), NextWork::Key(a));
         q.fail(a, None, now);
     }
     q.add(a);
-    assert_eq!(q.take(now), Next::Key(a), "at once");
+    assert_eq!(q.take(now), NextWork::Key(a), "at once");
     q.add(a);
     q.fail(a, None, now);
-    assert_eq!(q.take(now), Next::At(SECOND), "soon, when it failed at the moment it was asked for");
+    assert_eq!(q.take(now), NextWork::At(SECOND), "soon, when it failed at the moment it was asked for");
 }
 
 #[test]
@@ -157,16 +157,16 @@ fn what_was_told_not_to_come_before_comes_then_when_it_is_asked_for() {
         let mut q = queue();
         q.add(a);
         for minute in 0..20 {
-            assert_eq!(q.take(minute * 60 * SECOND), Next::Key(a));
+            assert_eq!(q.take(minute * 60 * SECOND), NextWork::Key(a));
             q.fail(a, Some(minute * 60 * SECOND + 5 * SECOND), minute * 60 * SECOND);
         }
-        let Next::At(backed_off) = q.take(start) else { panic!("it waits") };
+        let NextWork::At(backed_off) = q.take(start) else { panic!("it waits") };
         assert!(backed_off >= start + 30 * SECOND, "out its back-off");
         ask(&mut q);
         ask(&mut q);
         let expected = expected.unwrap_or(backed_off);
-        assert_eq!(q.take(start), Next::At(expected), "asked for {case}");
-        assert_eq!(q.take(expected), Next::Key(a), "asked for {case}");
+        assert_eq!(q.take(start), NextWork::At(expected), "asked for {case}");
+        assert_eq!(q.take(expected), NextWork::Key(a), "asked for {case}");
     }
 }
 
@@ -175,7 +175,7 @@ fn jitter_follows_the_seed() {
     let waits = |seed| {
         let mut q: WorkQueue<Key, Duration> = WorkQueue::new(Backoff::default(), &seams(seed));
         (0..20).for_each(|n| q.add(key(0, n)));
-        while let Next::Key(key) = q.take(Duration::ZERO) {
+        while let NextWork::Key(key) = q.take(Duration::ZERO) {
             q.fail(key, None, Duration::ZERO);
         }
         q.timers.keys().map(|(at, _)| *at).collect::<Vec<_>>()
@@ -189,13 +189,13 @@ fn jitter_follows_the_seed() {
 fn a_flood_of_one_tenant_delays_another_by_one_key() {
     let mut q = queue();
     (0..100).for_each(|n| q.add(key(0, n)));
-    assert_eq!(q.take(SECOND), Next::Key(key(0, 0)));
+    assert_eq!(q.take(SECOND), NextWork::Key(key(0, 0)));
     q.add(key(1, 0));
     q.add(key(1, 1));
     let taken: Vec<_> = (0..4).map(|_| q.take(SECOND)).collect();
-    let expected = [key(0, 1), key(1, 0), key(0, 2), key(1, 1)].map(Next::Key);
+    let expected = [key(0, 1), key(1, 0), key(0, 2), key(1, 1)].map(NextWork::Key);
     assert_eq!(taken, expected);
-    assert_eq!(q.sizes(), Sizes { ready: 97, busy: 5, delayed: 0, tenants: 1 });
+    assert_eq!(q.sizes(), QueueSizes { ready: 97, busy: 5, delayed: 0, tenants: 1 });
 }
 
 #[derive(Clone, Debug)]
@@ -203,7 +203,7 @@ enum Act {
     Add(Key),
     AddIn(Key, u16),
     Take,
-    /// Of the keys in hand, the one at this place.
+    /// Returns the key at this position among the keys in hand.
     Finish(usize, Option<u16>),
     Fail(usize, Option<u16>),
     Wait(u16),
@@ -250,7 +250,7 @@ impl Checked {
             Act::Finish(at, again) => {
                 let key = self.in_hand.swap_remove(at % self.in_hand.len());
                 let again = again.map(|ms| Duration::from_millis(u64::from(ms)));
-                self.queue.finish(key, again.map_or(Outcome::Done, Outcome::CheckAgainIn), self.now);
+                self.queue.finish(key, again.map_or(WorkOutcome::Done, WorkOutcome::RequeueAfter), self.now);
             }
             Act::Fail(at, hold) => {
                 let key = self.in_hand.swap_remove(at % self.in_hand.len());
@@ -264,18 +264,18 @@ impl Checked {
         self.check();
     }
 
-    fn take(&mut self) -> Next<Key, Duration> {
+    fn take(&mut self) -> NextWork<Key, Duration> {
         let next = self.queue.take(self.now);
         match next {
-            Next::Key(key) => {
+            NextWork::Key(key) => {
                 assert!(!self.in_hand.contains(&key), "{key:?} is worked on twice at a time");
                 let held = self.held.remove(&key);
                 assert!(held.is_none_or(|until| until <= self.now), "{key:?} comes too early");
                 self.owed.remove(&key);
                 self.in_hand.push(key);
             }
-            Next::At(at) => assert!(at > self.now, "what is due is given out"),
-            Next::Nothing => assert_eq!(self.queue.sizes().delayed, 0),
+            NextWork::At(at) => assert!(at > self.now, "what is due is given out"),
+            NextWork::Nothing => assert_eq!(self.queue.sizes().delayed, 0),
         }
         next
     }
@@ -291,12 +291,12 @@ impl Checked {
     fn drain(&mut self) {
         loop {
             while let Some(key) = self.in_hand.pop() {
-                self.queue.finish(key, Outcome::Done, self.now);
+                self.queue.finish(key, WorkOutcome::Done, self.now);
             }
             match self.take() {
-                Next::Key(_) => {}
-                Next::At(at) => self.now = at,
-                Next::Nothing => return,
+                NextWork::Key(_) => {}
+                NextWork::At(at) => self.now = at,
+                NextWork::Nothing => return,
             }
         }
     }
@@ -310,7 +310,7 @@ proptest! {
         acts.into_iter().for_each(|act| checked.act(act));
         checked.drain();
         prop_assert_eq!(&checked.owed, &HashSet::new());
-        prop_assert_eq!(checked.queue.sizes(), Sizes::default());
+        prop_assert_eq!(checked.queue.sizes(), QueueSizes::default());
         prop_assert!(checked.queue.entries.is_empty() && checked.queue.timers.is_empty());
     }
 
@@ -326,13 +326,13 @@ proptest! {
         };
         keys.into_iter().for_each(|asked| ask(&mut q, &mut ready, asked));
         let (mut late, mut passed) = (late.into_iter(), HashMap::new());
-        while let Next::Key(taken) = q.take(SECOND) {
+        while let NextWork::Key(taken) = q.take(SECOND) {
             ready.remove(&taken);
             passed.remove(&taken.0);
             let waiting: HashSet<_> = ready.iter().map(|(tenant, _)| *tenant).collect();
             waiting.into_iter().for_each(|tenant| *passed.entry(tenant).or_insert(0) += 1);
             prop_assert!(passed.values().all(|turns| *turns <= 6), "{:?}", passed);
-            q.finish(taken, Outcome::Done, SECOND);
+            q.finish(taken, WorkOutcome::Done, SECOND);
             late.by_ref().take(2).for_each(|asked| ask(&mut q, &mut ready, asked));
         }
         prop_assert!(ready.is_empty());

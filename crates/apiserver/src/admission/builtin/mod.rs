@@ -1,4 +1,4 @@
-//! Kubernetes' own steps, those that kube-apiserver runs by default, in its order.
+//! Kubernetes' own admission plugins that kube-apiserver enables by default, in its order.
 
 mod certificates;
 mod classes;
@@ -12,28 +12,30 @@ mod topology;
 use portolan_types::{Status, object::child_mut};
 use serde_json::{Value, json};
 
-use super::{Operation, Request, pod_security};
-use crate::{ApiServer, metrics::Step};
+use super::{AdmissionContext, pod_security};
+use crate::hooks::{AdmissionRequest, Operation};
+use crate::metrics::AdmissionStepLabels;
 
-/// Fills in what Kubernetes fills in.
+/// Runs the mutating plugins.
 pub(super) async fn mutate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
     object: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     let creates = request.operation == Operation::Create;
     match (&*request.kind.gvk.group, &*request.kind.resource, request.subresource) {
-        ("", "pods", "") => pod(api, request, object, old).await,
+        ("", "pods", "") => pod(context, request, object, old).await,
         ("", "pods", "resize") => {
-            timed(api, request, ("LimitRanger", ADMIT), limits::mutate(api, request, object)).await
+            timed(context, step(request, "LimitRanger", ADMIT), limits::mutate(&context.configuration, request, object))
+                .await
         }
         ("", "nodes", "") if creates => {
             taint(object);
             Ok(())
         }
         ("", "persistentvolumeclaims", "") if creates => {
-            classes::default_storage(api, request, object).await?;
+            classes::default_storage(&context.storage, request, object).await?;
             storage::protect(object, storage::CLAIM_FINALIZER);
             Ok(())
         }
@@ -45,31 +47,56 @@ pub(super) async fn mutate(
             storage::protect(object, storage::ATTRIBUTES_FINALIZER);
             Ok(())
         }
-        ("networking.k8s.io", "ingresses", "") if creates => classes::default_ingress(api, request, object).await,
+        ("networking.k8s.io", "ingresses", "") if creates => {
+            classes::default_ingress(&context.storage, request, object).await
+        }
         _ => Ok(()),
     }
 }
 
-async fn pod(api: &ApiServer, request: &Request<'_>, pod: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+async fn pod(
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
+    pod: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     let creates = request.operation == Operation::Create;
     if creates {
-        timed(api, request, ("LimitRanger", ADMIT), limits::mutate(api, request, pod)).await?;
-        timed(api, request, ("ServiceAccount", ADMIT), service_accounts::mutate(api, request, pod)).await?;
+        timed(context, step(request, "LimitRanger", ADMIT), limits::mutate(&context.configuration, request, pod))
+            .await?;
+        timed(
+            context,
+            step(request, "ServiceAccount", ADMIT),
+            service_accounts::mutate(&context.storage, request, pod),
+        )
+        .await?;
     }
-    timed(api, request, ("Priority", ADMIT), priority::mutate(api, request, pod, old)).await?;
+    timed(context, step(request, "Priority", ADMIT), priority::mutate(&context.configuration, request, pod, old))
+        .await?;
     add_default_tolerations(pod);
     if creates {
-        timed(api, request, ("RuntimeClass", ADMIT), runtime_class::mutate(api, request, pod)).await?;
-        timed(api, request, ("PodTopologyLabels", ADMIT), topology::label_pod(api, request, pod)).await?;
+        timed(context, step(request, "RuntimeClass", ADMIT), runtime_class::mutate(&context.storage, request, pod))
+            .await?;
+        timed(context, step(request, "PodTopologyLabels", ADMIT), topology::label_pod(&context.storage, request, pod))
+            .await?;
     }
     Ok(())
 }
 
-/// Fills in what is never stored itself.
-pub(super) async fn mutate_passing(api: &ApiServer, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+/// Runs the mutating plugins for objects that are never stored.
+pub(super) async fn mutate_unstored(
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
+    object: &mut Value,
+) -> Result<(), Status> {
     match (&*request.kind.gvk.group, &*request.kind.resource, request.subresource) {
         ("", "pods", "binding") => {
-            timed(api, request, ("PodTopologyLabels", ADMIT), topology::label_binding(api, request, object)).await
+            timed(
+                context,
+                step(request, "PodTopologyLabels", ADMIT),
+                topology::label_binding(&context.storage, request, object),
+            )
+            .await
         }
         _ => Ok(()),
     }
@@ -78,20 +105,24 @@ pub(super) async fn mutate_passing(api: &ApiServer, request: &Request<'_>, objec
 const ADMIT: &str = "admit";
 const VALIDATE: &str = "validate";
 
-/// Measures a step under the name that it has in kube-apiserver.
-async fn timed(
-    api: &ApiServer,
-    request: &Request<'_>,
-    (name, kind): (&'static str, &'static str),
-    work: impl Future<Output = Result<(), Status>>,
-) -> Result<(), Status> {
-    api.metrics.admission.controller(Step { name, kind, operation: request.operation.word() }, work).await
+/// Returns the labels of a plugin by its name in kube-apiserver.
+fn step(request: &AdmissionRequest<'_>, name: &'static str, kind: &'static str) -> AdmissionStepLabels<'static> {
+    AdmissionStepLabels { name, kind, operation: request.operation.word() }
 }
 
-/// Looks at the object as it would be stored.
+/// Measures a plugin.
+async fn timed(
+    context: &AdmissionContext,
+    step: AdmissionStepLabels<'static>,
+    work: impl Future<Output = Result<(), Status>>,
+) -> Result<(), Status> {
+    context.metrics.admission.controller(step, work).await
+}
+
+/// Runs the validating plugins on the object as it would be stored.
 pub(super) async fn validate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
@@ -99,35 +130,61 @@ pub(super) async fn validate(
     let of = (&*request.kind.gvk.group, &*request.kind.resource, request.subresource);
     match of {
         ("", "pods", "") if creates => {
-            limited(api, request, object, old).await?;
-            with_account(api, request, object).await?;
+            limited(context, request, object, old).await?;
+            with_account(context, request, object).await?;
         }
-        ("", "pods", "resize") | ("", "persistentvolumeclaims", "") => limited(api, request, object, old).await?,
-        ("", "pods", "ephemeralcontainers") => with_account(api, request, object).await?,
+        ("", "pods", "resize") | ("", "persistentvolumeclaims", "") => limited(context, request, object, old).await?,
+        ("", "pods", "ephemeralcontainers") => with_account(context, request, object).await?,
         _ => {}
     }
-    let secure = pod_security::validate(api, request, object, old);
-    timed(api, request, ("PodSecurity", VALIDATE), secure).await?;
+    let secure = pod_security::validate(&context.storage, request, object, old);
+    timed(context, step(request, "PodSecurity", VALIDATE), secure).await?;
     match of {
         ("", "pods", "") if creates => {
-            timed(api, request, ("RuntimeClass", VALIDATE), runtime_class::validate(api, request, object)).await
+            timed(
+                context,
+                step(request, "RuntimeClass", VALIDATE),
+                runtime_class::validate(&context.storage, request, object),
+            )
+            .await
         }
-        ("scheduling.k8s.io", "priorityclasses", "") => priority::validate(api, request, object).await,
-        ("", "persistentvolumeclaims", "") => storage::check_growth(api, request, object, old).await,
-        ("certificates.k8s.io", ..) => certificates::validate(api, request, object, old).await,
+        ("scheduling.k8s.io", "priorityclasses", "") => {
+            priority::validate(&context.configuration, request, object).await
+        }
+        ("", "persistentvolumeclaims", "") => storage::check_growth(&context.storage, request, object, old).await,
+        ("certificates.k8s.io", ..) => certificates::validate(&context.rbac, request, object, old).await,
         _ => Ok(()),
     }
 }
 
-async fn limited(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
-    timed(api, request, ("LimitRanger", VALIDATE), limits::validate(api, request, object, old)).await
+async fn limited(
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    timed(
+        context,
+        step(request, "LimitRanger", VALIDATE),
+        limits::validate(&context.configuration, request, object, old),
+    )
+    .await
 }
 
-async fn with_account(api: &ApiServer, request: &Request<'_>, object: &Value) -> Result<(), Status> {
-    timed(api, request, ("ServiceAccount", VALIDATE), service_accounts::validate(api, request, object)).await
+async fn with_account(
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+) -> Result<(), Status> {
+    timed(
+        context,
+        step(request, "ServiceAccount", VALIDATE),
+        service_accounts::validate(&context.storage, request, object),
+    )
+    .await
 }
 
-/// A new node is not ready until its controller has looked at it.
+/// Taints a new node until its controller has seen it.
 fn taint(node: &mut Value) {
     const NOT_READY: &str = "node.kubernetes.io/not-ready";
     let Some(top) = node.as_object_mut() else { return };
@@ -142,8 +199,8 @@ fn taint(node: &mut Value) {
     }
 }
 
-/// Adds the tolerations that kube-apiserver's DefaultTolerationSeconds adds at create and update: a pod stays for five minutes on
-/// a node that is not ready or unreachable, unless it says otherwise.
+/// Adds the tolerations of kube-apiserver's DefaultTolerationSeconds at create and update: unless it says otherwise,
+/// a pod stays for five minutes on a node that is not ready or unreachable.
 pub fn add_default_tolerations(pod: &mut Value) {
     const SECONDS: u32 = 300;
     let Some(top) = pod.as_object_mut() else { return };
@@ -170,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_tolerate_silence_unless_they_say_otherwise() {
+    fn pods_get_default_tolerations_unless_they_set_their_own() {
         for (case, own, added) in [
             ("nothing is said", json!([]), 2),
             (

@@ -1,4 +1,4 @@
-//! The priority of pods, by their class.
+//! Priority admission: resolves the priority class of pods.
 
 use portolan_types::{
     Status,
@@ -6,22 +6,23 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::super::{Operation, Request, configured::PRIORITIES, forbidden};
-use crate::{ApiServer, errors::corrupt};
+use super::super::{AdmissionConfigCache, config_cache::PRIORITIES, forbidden};
+use crate::errors::corrupt;
+use crate::hooks::{AdmissionRequest, Operation};
 
-/// The classes that every cluster has.
+/// Priority classes that exist in every cluster.
 const OF_THE_SYSTEM: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// Gives a pod the priority of its class; an update keeps what it had.
+/// Sets the priority of a pod from its class; an update keeps the old one.
 pub(super) async fn mutate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    configuration: &AdmissionConfigCache,
+    request: &AdmissionRequest<'_>,
     pod: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     if request.operation == Operation::Create {
-        return resolve(api, request, pod).await;
+        return resolve(configuration, request, pod).await;
     }
     for key in ["priority", "preemptionPolicy"] {
         let before = old.and_then(|old| old.get("spec")?.get(key)).cloned();
@@ -32,14 +33,18 @@ pub(super) async fn mutate(
     Ok(())
 }
 
-async fn resolve(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+async fn resolve(
+    configuration: &AdmissionConfigCache,
+    request: &AdmissionRequest<'_>,
+    pod: &mut Value,
+) -> Result<(), Status> {
     let spec = |key: &str| pod.get("spec").and_then(|spec| spec.get(key)).filter(|value| !value.is_null());
     let name = spec("priorityClassName").and_then(Value::as_str).unwrap_or_default();
     let class = match name {
-        "" => default_class(api, request)
+        "" => default_class(configuration, request)
             .await?
             .unwrap_or_else(|| json!({"value": 0, "preemptionPolicy": "PreemptLowerPriority"})),
-        name => match class(api, request, name).await? {
+        name => match class(configuration, request, name).await? {
             Some(class) => class,
             None => return Err(forbidden(request, Some(pod), format!("no PriorityClass with name {name} was found"))),
         },
@@ -73,12 +78,16 @@ async fn resolve(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Res
     Ok(())
 }
 
-/// A class by its name, of the logical cluster or of those that every one has.
+/// Reads a priority class by name, among those of the logical cluster and the predefined ones.
 ///
 /// # Errors
-/// 500 where it cannot be read.
-async fn class(api: &ApiServer, request: &Request<'_>, name: &str) -> Result<Option<Value>, Status> {
-    if let Some(configured) = api.configured.of(request.cluster.id).await? {
+/// 500 if it is damaged.
+async fn class(
+    configuration: &AdmissionConfigCache,
+    request: &AdmissionRequest<'_>,
+    name: &str,
+) -> Result<Option<Value>, Status> {
+    if let Some(configured) = configuration.of(request.cluster.id).await? {
         if let Some(own) = configured.priorities.iter().find(|class| object::name(class) == name) {
             return Ok(Some(own.clone()));
         }
@@ -92,27 +101,34 @@ async fn class(api: &ApiServer, request: &Request<'_>, name: &str) -> Result<Opt
     ))
 }
 
-/// The class for pods that name none: of several the one that gives least.
+/// Returns the default class; of several the one with the lowest value.
 ///
 /// # Errors
-/// 500 with the name of a class that cannot be read and may be it.
-async fn default_class(api: &ApiServer, request: &Request<'_>) -> Result<Option<Value>, Status> {
-    let Some(configured) = api.configured.of(request.cluster.id).await? else { return Ok(None) };
+/// 500 with the name of a damaged class that may be the default.
+async fn default_class(
+    configuration: &AdmissionConfigCache,
+    request: &AdmissionRequest<'_>,
+) -> Result<Option<Value>, Status> {
+    let Some(configured) = configuration.of(request.cluster.id).await? else { return Ok(None) };
     let all = configured.priorities.iter();
     let defaults = all.filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
     let Some(found) = defaults.min_by_key(|class| class.get("value").and_then(Value::as_i64)) else {
         return configured.check_readable(&[PRIORITIES]).map(|()| None);
     };
-    // Beside it there is no other default.
+    // No class besides the stored one is the default.
     Ok(Some(found.clone()))
 }
 
-/// There is one default at most.
-pub(super) async fn validate(api: &ApiServer, request: &Request<'_>, class: &Value) -> Result<(), Status> {
+/// Checks that at most one class is the default.
+pub(super) async fn validate(
+    configuration: &AdmissionConfigCache,
+    request: &AdmissionRequest<'_>,
+    class: &Value,
+) -> Result<(), Status> {
     if class.get("globalDefault") != Some(&Value::Bool(true)) {
         return Ok(());
     }
-    let Some(other) = default_class(api, request).await? else { return Ok(()) };
+    let Some(other) = default_class(configuration, request).await? else { return Ok(()) };
     let name = object::name(&other);
     if request.operation == Operation::Update && name == object::name(class) {
         return Ok(());

@@ -1,21 +1,27 @@
-//! What the runtime class of a pod brings with it: overhead, and where it can run.
+//! RuntimeClass admission: adds the overhead, node selector and tolerations of a pod's class.
 
-use portolan_machinery::quota::amounts;
-use portolan_types::{Reason, Status, object::child_mut, quoted::go_quoted};
+use portolan_strategy::quota::amounts;
+use portolan_types::{GroupResource, Reason, Status, object::child_mut, quoted::go_quoted};
 use serde_json::Value;
 
-use super::super::{Request, forbidden, lookup};
-use crate::{ApiServer, call::refused_by_client};
+use super::super::{forbidden, lookup};
+use crate::hooks::AdmissionRequest;
+use crate::{request::invalid_client_name, storage::StorageContext};
 
-/// Tolerations of a pod and its class that are compared, each with each.
+/// Limit of tolerations of a pod and its class, which are compared pairwise.
 const MAX_TOLERATIONS: usize = 2000;
 
-/// The class of a pod; `None` when it names none.
-async fn class_of(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result<Option<Value>, Status> {
+/// Returns the runtime class of a pod; `None` if it names none.
+async fn class_of(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &Value,
+) -> Result<Option<Value>, Status> {
     let name = pod.pointer("/spec/runtimeClassName").and_then(Value::as_str);
     let Some(name) = name else { return Ok(None) };
-    let class = lookup::cluster_scoped(api, request.cluster.id, ("node.k8s.io", "runtimeclasses"), name).await?;
-    let missing = || match refused_by_client(name) {
+    let resource = GroupResource::new("node.k8s.io", "runtimeclasses");
+    let class = lookup::cluster_scoped(storage, request.cluster.id, resource, name).await?;
+    let missing = || match invalid_client_name(name) {
         Some(why) => Status::new(Reason::Unknown, why),
         None => forbidden(request, Some(pod), format!("pod rejected: RuntimeClass {} not found", go_quoted(name))),
     };
@@ -28,8 +34,12 @@ fn overhead_of(class: &Value) -> Option<&Value> {
 
 const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
-    let Some(class) = class_of(api, request, pod).await? else { return Ok(()) };
+pub(super) async fn mutate(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &mut Value,
+) -> Result<(), Status> {
+    let Some(class) = class_of(storage, request, pod).await? else { return Ok(()) };
     if let Some(overhead) = overhead_of(&class) {
         let fixed = overhead.get("podFixed").cloned().unwrap_or_default();
         let own = amounts(pod.pointer("/spec/overhead"));
@@ -71,16 +81,16 @@ pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Val
     }
 }
 
-/// The tolerations of a pod with those of its class. `None` when there are more than are compared with each other.
+/// Merges the tolerations of a pod and its class; `None` beyond the limit.
 fn with_tolerations(pod: &Value, more: &[Value]) -> Option<Vec<Value>> {
     let own = pod.pointer("/spec/tolerations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let all: Vec<&Value> = own.iter().chain(more).collect();
     (all.len() <= MAX_TOLERATIONS).then(|| merged(&all))
 }
 
-/// Without those that others include; of equal ones the first stays.
+/// Removes tolerations that others include; of equal ones the first stays.
 fn merged(all: &[&Value]) -> Vec<Value> {
-    let read: Vec<Toleration<'_>> = all.iter().copied().map(Toleration::of).collect();
+    let read: Vec<TolerationRef<'_>> = all.iter().copied().map(TolerationRef::of).collect();
     let mut kept: Vec<usize> = Vec::new();
     for (at, one) in read.iter().enumerate() {
         let by_earlier = kept.iter().any(|other| read[*other].includes(one));
@@ -93,7 +103,7 @@ fn merged(all: &[&Value]) -> Vec<Value> {
 }
 
 #[derive(PartialEq)]
-struct Toleration<'a> {
+struct TolerationRef<'a> {
     key: &'a str,
     operator: &'a str,
     value: &'a str,
@@ -101,7 +111,7 @@ struct Toleration<'a> {
     seconds: Option<i64>,
 }
 
-impl<'a> Toleration<'a> {
+impl<'a> TolerationRef<'a> {
     fn of(toleration: &'a Value) -> Self {
         let text = |key: &str| toleration.get(key).and_then(Value::as_str).unwrap_or_default();
         let seconds = toleration.get("tolerationSeconds").and_then(Value::as_i64);
@@ -109,7 +119,7 @@ impl<'a> Toleration<'a> {
         Self { key, operator, value, effect, seconds }
     }
 
-    /// Whether it tolerates all that `narrow` does.
+    /// Returns true if it tolerates all that `narrow` does.
     fn includes(&self, narrow: &Self) -> bool {
         if self == narrow {
             return true;
@@ -131,14 +141,21 @@ impl<'a> Toleration<'a> {
     }
 }
 
-pub(super) async fn validate(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result<(), Status> {
+pub(super) async fn validate(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &Value,
+) -> Result<(), Status> {
     let own = pod.pointer("/spec/overhead").filter(|overhead| !overhead.is_null());
-    let class = class_of(api, request, pod).await?;
+    let class = class_of(storage, request, pod).await?;
     match (class.as_ref().and_then(overhead_of), own) {
-        (Some(overhead), own) => match amounts(overhead.get("podFixed")) == amounts(own) {
-            true => Ok(()),
-            false => Err(forbidden(request, Some(pod), OTHER_OVERHEAD)),
-        },
+        (Some(overhead), own) => {
+            if amounts(overhead.get("podFixed")) == amounts(own) {
+                Ok(())
+            } else {
+                Err(forbidden(request, Some(pod), OTHER_OVERHEAD))
+            }
+        }
         (None, None) => Ok(()),
         (None, Some(_)) => {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
@@ -154,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerations_that_others_include_are_left_out() {
+    fn redundant_tolerations_are_removed() {
         let exists = |key: &str| json!({"key": key, "operator": "Exists"});
         let equal = |value: &str| json!({"key": "a", "operator": "Equal", "value": value});
         let until = |seconds: i64| json!({"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
@@ -174,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_tolerations_are_refused() {
+    fn too_many_tolerations_are_refused() {
         let many = |count: usize| -> Vec<Value> { (0..count).map(|n| json!({"key": n.to_string()})).collect() };
         let pod = |count: usize| json!({"spec": {"tolerations": many(count)}});
         let class = [json!({"key": "a", "operator": "Exists"})];

@@ -1,32 +1,36 @@
-//! Pods run as somebody: the namespace's `default` account unless another is named, which must be there. They find the
-//! account's token where clients look for it.
+//! ServiceAccount admission: a pod runs as the account it names, or as the namespace's `default`, which must exist. The
+//! account's token is mounted where clients look for it.
 
 use std::time::Duration;
 
 use portolan_types::{
-    Status,
+    GroupResource, Status,
     object::{self, Object, child_mut},
     quoted::go_quoted,
 };
 use serde_json::{Value, json};
 
-use super::super::{Operation, Request, forbidden, lookup};
-use crate::{ApiServer, call::refused_by_client};
+use super::super::{forbidden, lookup};
+use crate::hooks::{AdmissionRequest, Operation};
+use crate::{request::invalid_client_name, storage::StorageContext};
 
-const ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
 const DEFAULT: &str = "default";
-/// How often the default account is looked for: it is made right after its namespace.
+/// Attempts to find the default account, which is created right after its namespace.
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 const TOKEN_VOLUME: &str = "kube-api-access-";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// A token's seconds. Clients that do not read it again are told of it after the first hour.
+/// Lifetime of a token in seconds. After an hour the server warns clients that do not reread it.
 const TOKEN_SECONDS: i64 = 3607;
 const SUFFIX: usize = 5;
 
-pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+pub(super) async fn mutate(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &mut Value,
+) -> Result<(), Status> {
     if is_mirror(pod) {
-        return validate(api, request, pod).await;
+        return validate(storage, request, pod).await;
     }
     let named = account_name(pod).to_owned();
     let name = if named.is_empty() { DEFAULT.to_owned() } else { named };
@@ -35,18 +39,22 @@ pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Val
         spec.insert("serviceAccountName".into(), name.as_str().into());
         spec.insert("serviceAccount".into(), name.as_str().into());
     }
-    let account = account(api, request, pod, &name).await?;
+    let account = account(storage, request, pod, &name).await?;
     let says = |of: Option<&Value>| of.and_then(|of| of.get("automountServiceAccountToken")?.as_bool());
     if says(pod.get("spec")).or_else(|| says(Some(&account))).unwrap_or(true) {
-        let suffix = api.seams.name_suffix(SUFFIX);
+        let suffix = storage.seams.name_suffix(SUFFIX);
         mount_token(pod, &format!("{TOKEN_VOLUME}{suffix}"));
     }
     take_pull_secrets(pod, &account);
     check_secrets(request, pod, &account)
 }
 
-/// The account must be there, and a mirror pod has none.
-pub(super) async fn validate(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result<(), Status> {
+/// Checks that the account exists and that a mirror pod has none.
+pub(super) async fn validate(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &Value,
+) -> Result<(), Status> {
     if request.operation == Operation::Create && is_mirror(pod) {
         return check_mirror(request, pod);
     }
@@ -55,7 +63,7 @@ pub(super) async fn validate(api: &ApiServer, request: &Request<'_>, pod: &Value
         let why = format!("no service account specified for pod {}/{}", request.namespace, object::name(pod));
         return Err(forbidden(request, Some(pod), why));
     }
-    let account = account(api, request, pod, name).await?;
+    let account = account(storage, request, pod, name).await?;
     check_secrets(request, pod, &account)
 }
 
@@ -68,18 +76,24 @@ fn is_mirror(pod: &Value) -> bool {
     object::annotation(pod, "kubernetes.io/config.mirror").is_some()
 }
 
-async fn account(api: &ApiServer, request: &Request<'_>, pod: &Value, name: &str) -> Result<Value, Status> {
+async fn account(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &Value,
+    name: &str,
+) -> Result<Value, Status> {
     let attempts = if name == DEFAULT { ATTEMPTS } else { 1 };
     for attempt in 0..attempts {
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        if let Some(found) = lookup::namespaced(api, request.cluster.id, ACCOUNTS, request.namespace, name).await? {
+        let resource = GroupResource::new("", "serviceaccounts");
+        if let Some(found) = lookup::namespaced(storage, request, resource, name).await? {
             return Ok(found);
         }
     }
     let at = format!("{}/{name}", request.namespace);
-    let why = refused_by_client(name).unwrap_or_else(|| format!("serviceaccount {} not found", go_quoted(name)));
+    let why = invalid_client_name(name).unwrap_or_else(|| format!("serviceaccount {} not found", go_quoted(name)));
     Err(forbidden(request, Some(pod), format!("error looking up service account {at}: {why}")))
 }
 
@@ -96,7 +110,7 @@ fn names_of<'a>(account: &'a Value, key: &str) -> impl Iterator<Item = &'a str> 
     list.filter_map(|reference| reference.get("name")?.as_str())
 }
 
-/// Mounts the token into every container that mounts nothing there.
+/// Mounts the token into each container that mounts nothing at its path.
 fn mount_token(pod: &mut Value, fresh: &str) {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
     let own = volumes.filter_map(|volume| volume.get("name")?.as_str()).find(|name| name.starts_with(TOKEN_VOLUME));
@@ -112,7 +126,7 @@ fn mount_token(pod: &mut Value, fresh: &str) {
     push(child_mut(top, "spec"), "volumes", token_volume(&name));
 }
 
-/// Whether it was needed.
+/// Adds the mount if it is missing; returns true if it was.
 fn mount(container: &mut Object, volume: &str) -> bool {
     let mounts = container.get("volumeMounts").and_then(Value::as_array).into_iter().flatten();
     if mounts.into_iter().any(|mount| mount["mountPath"] == TOKEN_PATH) {
@@ -143,7 +157,7 @@ fn token_volume(name: &str) -> Value {
     }})
 }
 
-fn check_mirror(request: &Request<'_>, pod: &Value) -> Result<(), Status> {
+fn check_mirror(request: &AdmissionRequest<'_>, pod: &Value) -> Result<(), Status> {
     let refuse = |why: &str| Err(forbidden(request, Some(pod), why));
     if !account_name(pod).is_empty() {
         return refuse("a mirror pod may not reference service accounts");
@@ -154,13 +168,15 @@ fn check_mirror(request: &Request<'_>, pod: &Value) -> Result<(), Status> {
         return refuse("a mirror pod may not reference secrets");
     }
     let sources = volumes().filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten();
-    match sources.into_iter().any(|source| source.get("serviceAccountToken").is_some_and(|token| !token.is_null())) {
-        true => refuse("a mirror pod may not use ServiceAccountToken volume projections"),
-        false => Ok(()),
+    if sources.into_iter().any(|source| source.get("serviceAccountToken").is_some_and(|token| !token.is_null())) {
+        refuse("a mirror pod may not use ServiceAccountToken volume projections")
+    } else {
+        Ok(())
     }
 }
 
-/// The secrets in the environment of containers: what kind of container, its name, how, and the secret.
+/// Returns the secrets in the environment of containers: type and name of the container, form of the reference, and
+/// secret.
 fn secrets(pod: &Value) -> impl Iterator<Item = (&'static str, &str, String, &str)> {
     let kinds = [
         ("initContainers", "init container"),
@@ -186,8 +202,8 @@ fn secrets(pod: &Value) -> impl Iterator<Item = (&'static str, &str, String, &st
     })
 }
 
-/// Where the account says so, a pod uses its secrets only.
-fn check_secrets(request: &Request<'_>, pod: &Value, account: &Value) -> Result<(), Status> {
+/// Checks that a pod uses only its account's secrets, if the account demands that.
+fn check_secrets(request: &AdmissionRequest<'_>, pod: &Value, account: &Value) -> Result<(), Status> {
     let enforced = object::annotation(account, "kubernetes.io/enforce-mountable-secrets");
     if !matches!(enforced, Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
         return Ok(());

@@ -1,17 +1,18 @@
-//! Volumes and claims: protected while they are used, grown only where their class allows it.
+//! Storage admission: protects volumes and claims in use, and allows growth only where the class does.
 
-use portolan_machinery::quota::amounts;
-use portolan_types::{Status, object, quantity::Quantity};
+use portolan_strategy::quota::amounts;
+use portolan_types::{GroupResource, Status, object, quantity::Quantity};
 use serde_json::{Value, json};
 
-use super::super::{Request, forbidden, lookup};
-use crate::ApiServer;
+use super::super::{forbidden, lookup};
+use crate::hooks::AdmissionRequest;
+use crate::storage::StorageContext;
 
 pub(super) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 pub(super) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 pub(super) const ATTRIBUTES_FINALIZER: &str = "kubernetes.io/vac-protection";
 
-/// Keeps an object until nothing uses it.
+/// Adds a finalizer that keeps an object until it is unused.
 pub(super) fn protect(object: &mut Value, finalizer: &str) {
     if object::finalizers(object).any(|own| own == finalizer) {
         return;
@@ -25,10 +26,10 @@ pub(super) fn protect(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// A claim grows when it is bound and its class allows it.
+/// Allows a claim to grow if it is bound and its class allows expansion.
 pub(super) async fn check_growth(
-    api: &ApiServer,
-    request: &Request<'_>,
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
     claim: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
@@ -43,20 +44,21 @@ pub(super) async fn check_growth(
         return Err(forbidden(request, Some(claim), "Only bound persistent volume claims can be expanded"));
     }
     let class = class_of(claim);
-    let grows = match class.is_empty() || class != class_of(old) {
-        true => false,
-        false => {
-            let class = lookup::cluster_scoped(api, request.cluster.id, ("storage.k8s.io", "storageclasses"), class);
-            class.await?.is_some_and(|class| class.get("allowVolumeExpansion") == Some(&Value::Bool(true)))
-        }
+    let grows = if class.is_empty() || class != class_of(old) {
+        false
+    } else {
+        let resource = GroupResource::new("storage.k8s.io", "storageclasses");
+        let class = lookup::cluster_scoped(storage, request.cluster.id, resource, class).await?;
+        class.is_some_and(|class| class.get("allowVolumeExpansion") == Some(&Value::Bool(true)))
     };
-    match grows {
-        true => Ok(()),
-        false => Err(forbidden(
+    if grows {
+        Ok(())
+    } else {
+        Err(forbidden(
             request,
             Some(claim),
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
-        )),
+        ))
     }
 }
 

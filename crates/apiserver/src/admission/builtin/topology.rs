@@ -1,35 +1,52 @@
-//! Labels of a node on its pods, which so see in which zone and region they run (PodTopologyLabels).
+//! PodTopologyLabels: copies zone and region labels of a node to its pods.
 
 use portolan_types::{
-    Status,
+    GroupResource, Status,
     object::{self, child_mut},
 };
 use serde_json::Value;
 
-use super::super::{Request, lookup};
-use crate::ApiServer;
+use super::super::lookup;
+use crate::hooks::AdmissionRequest;
+use crate::storage::StorageContext;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-/// Labels a pod that is made on a node.
-pub(super) async fn label_pod(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+/// Labels a pod that is created on a node.
+pub(super) async fn label_pod(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &mut Value,
+) -> Result<(), Status> {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default().to_owned();
-    label(api, request, pod, &node).await
+    label(storage, request, pod, &node).await
 }
 
-/// Labels a Binding, whose labels the pod takes over.
-pub(super) async fn label_binding(api: &ApiServer, request: &Request<'_>, binding: &mut Value) -> Result<(), Status> {
+/// Labels a Binding, from which the pod takes them.
+pub(super) async fn label_binding(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    binding: &mut Value,
+) -> Result<(), Status> {
     let target = |key: &str| binding["target"][key].as_str().unwrap_or_default().to_owned();
     let (kind, name) = (target("kind"), target("name"));
-    if kind == "Node" { label(api, request, binding, &name).await } else { Ok(()) }
+    if kind == "Node" { label(storage, request, binding, &name).await } else { Ok(()) }
 }
 
-/// Labels of the node replace others. A node that is not there has none.
-async fn label(api: &ApiServer, request: &Request<'_>, object: &mut Value, node: &str) -> Result<(), Status> {
+/// Overwrites labels with those of the node. A missing node has none.
+async fn label(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    object: &mut Value,
+    node: &str,
+) -> Result<(), Status> {
     if node.is_empty() {
         return Ok(());
     }
-    let Some(node) = lookup::cluster_scoped(api, request.cluster.id, ("", "nodes"), node).await? else { return Ok(()) };
+    let Some(node) = lookup::cluster_scoped(storage, request.cluster.id, GroupResource::new("", "nodes"), node).await?
+    else {
+        return Ok(());
+    };
     let Some(labels) = object::metadata(&node).get("labels").and_then(Value::as_object) else { return Ok(()) };
     for (key, value) in LABELS.iter().filter_map(|key| labels.get_key_value(*key)) {
         child_mut(object::metadata_mut(object), "labels").insert(key.clone(), value.clone());

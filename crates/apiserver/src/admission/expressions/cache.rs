@@ -1,4 +1,5 @@
-//! Compiled expressions by the content of what they were compiled from, for all logical clusters, within a bound.
+//! Cache of compiled expressions, keyed by a digest of their source, shared by all logical clusters and bounded in
+//! bytes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,124 +9,122 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::holding;
+use super::run_blocking;
 use crate::metrics::ExpressionMetrics;
 
-/// About so many bytes of one sort are kept.
+/// Approximate limit of cached bytes per kind of expression.
 const MAX_BYTES: usize = 32 << 20;
-/// Compiling a longer source is no matter of a moment.
+/// Source length from which compiling runs on a blocking thread.
 const LONG: usize = 16 * 1024;
 
-/// What expressions are compiled from.
+/// Source text of a set of expressions.
 #[derive(Debug)]
-pub(in crate::admission) struct Source {
+pub(in crate::admission) struct ExpressionSource {
     spec: Value,
     length: usize,
     digest: [u8; 32],
 }
 
-impl Source {
-    /// From the part of an object that its expressions are in.
+impl ExpressionSource {
+    /// Creates a source from the part of an object that holds its expressions.
     pub(in crate::admission) fn new(spec: Value) -> Self {
         let text = spec.to_string();
         Self { spec, length: text.len(), digest: Sha256::digest(&text).into() }
     }
 }
 
-/// Tells about how many bytes it takes.
-pub(super) trait Weighs {
+/// Estimate of the bytes that a cached value takes.
+pub(super) trait CacheWeight {
     fn weight(&self) -> usize;
 }
 
-impl Weighs for MatchConditions {
+impl CacheWeight for MatchConditions {
     fn weight(&self) -> usize {
         Self::weight(self)
     }
 }
 
-impl Weighs for ValidatingPolicy {
+impl CacheWeight for ValidatingPolicy {
     fn weight(&self) -> usize {
         Self::weight(self)
     }
 }
 
-impl Weighs for MutatingPolicy {
+impl CacheWeight for MutatingPolicy {
     fn weight(&self) -> usize {
         Self::weight(self)
     }
 }
 
-/// What was compiled and used last.
-pub(super) struct Cache<T> {
-    entries: Mutex<Entries<T>>,
+/// Cache that evicts the least recently used half when it is full.
+pub(super) struct CompiledCache<T> {
+    entries: Mutex<CompiledEntries<T>>,
     metrics: ExpressionMetrics,
 }
 
-struct Entries<T> {
-    all: HashMap<[u8; 32], Entry<T>>,
+struct CompiledEntries<T> {
+    all: HashMap<[u8; 32], CompiledEntry<T>>,
     bytes: usize,
-    /// Counts uses.
+    /// Use counter.
     now: u64,
 }
 
-struct Entry<T> {
+struct CompiledEntry<T> {
     compiled: Arc<T>,
     weight: usize,
     used: u64,
 }
 
-impl<T: Weighs> Cache<T> {
+impl<T: CacheWeight> CompiledCache<T> {
     pub(super) fn new(metrics: ExpressionMetrics) -> Self {
-        Self { entries: Mutex::new(Entries { all: HashMap::new(), bytes: 0, now: 0 }), metrics }
+        Self { entries: Mutex::new(CompiledEntries { all: HashMap::new(), bytes: 0, now: 0 }), metrics }
     }
 
-    /// Bytes that are kept, about.
+    /// Returns the approximate number of cached bytes.
     pub(super) fn bytes(&self) -> usize {
         self.entries.lock().bytes
     }
 
-    /// What was compiled from this content, or is now.
-    pub(super) fn get(&self, source: &Source, compile: impl FnOnce(&Value) -> T) -> Arc<T> {
-        if let Some(known) = self.entries.lock().known(&source.digest) {
-            return known;
+    /// Returns the compiled form of a source, compiling it if it is not cached.
+    pub(super) fn get(&self, source: &ExpressionSource, compile: impl FnOnce(&Value) -> T) -> Arc<T> {
+        if let Some(compiled) = self.entries.lock().lookup(&source.digest) {
+            return compiled;
         }
         let started = Instant::now();
-        let compiled = match source.length > LONG {
-            true => holding(|| compile(&source.spec)),
-            false => compile(&source.spec),
-        };
+        let compiled =
+            if source.length > LONG { run_blocking(|| compile(&source.spec)) } else { compile(&source.spec) };
         self.metrics.compiled(started.elapsed());
         let (compiled, weight) = (Arc::new(compiled), source.length);
-        self.entries.lock().keep(source.digest, &compiled, weight);
+        self.entries.lock().insert(source.digest, &compiled, weight);
         compiled
     }
 }
 
-impl<T: Weighs> Entries<T> {
-    fn known(&mut self, digest: &[u8; 32]) -> Option<Arc<T>> {
+impl<T: CacheWeight> CompiledEntries<T> {
+    fn lookup(&mut self, digest: &[u8; 32]) -> Option<Arc<T>> {
         self.now += 1;
         let entry = self.all.get_mut(digest)?;
         entry.used = self.now;
         Some(entry.compiled.clone())
     }
 
-    fn keep(&mut self, digest: [u8; 32], compiled: &Arc<T>, source: usize) {
+    fn insert(&mut self, digest: [u8; 32], compiled: &Arc<T>, source: usize) {
         let weight = compiled.weight() + source;
         if weight > MAX_BYTES / 4 {
-            // One that fills the place of many is compiled again whenever it is needed.
+            // A value that would displace most others is compiled again each time.
             return;
         }
         if self.bytes + weight > MAX_BYTES {
             self.make_room();
         }
-        let entry = Entry { compiled: compiled.clone(), weight, used: self.now };
+        let entry = CompiledEntry { compiled: compiled.clone(), weight, used: self.now };
         self.bytes += weight;
         if let Some(before) = self.all.insert(digest, entry) {
             self.bytes -= before.weight;
         }
     }
 
-    /// The half that was not used for longest goes.
+    /// Evicts the half that was used least recently.
     fn make_room(&mut self) {
         let mut uses: Vec<(u64, usize)> = self.all.values().map(|entry| (entry.used, entry.weight)).collect();
         uses.sort_unstable();
@@ -148,17 +147,17 @@ mod tests {
 
     struct Block(usize);
 
-    impl Weighs for Block {
+    impl CacheWeight for Block {
         fn weight(&self) -> usize {
             self.0
         }
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_what_is_used_stays() {
+    fn the_cache_is_bounded_and_keeps_recently_used_entries() {
         let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
-        let cache = Cache::new(metrics.expressions());
-        let source = |n: usize| Source::new(json!({"n": n}));
+        let cache = CompiledCache::new(metrics.expressions());
+        let source = |n: usize| ExpressionSource::new(json!({"n": n}));
         let mut compiled = 0;
         let mut get = |n: usize| {
             cache.get(&source(n), |_| {
@@ -173,6 +172,6 @@ mod tests {
         assert_eq!(compiled, 200, "the one that is used all the time is compiled once");
         assert!(cache.entries.lock().bytes <= MAX_BYTES);
         cache.get(&source(1000), |_| Block(MAX_BYTES));
-        assert!(cache.entries.lock().known(&source(1000).digest).is_none(), "one does not drive all others out");
+        assert!(cache.entries.lock().lookup(&source(1000).digest).is_none(), "one does not drive all others out");
     }
 }

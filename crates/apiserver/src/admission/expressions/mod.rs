@@ -1,14 +1,14 @@
-//! Expressions of webhooks and policies: compiled once per content, kept within bounds, and evaluated on what a request carries.
+//! CEL expressions of webhooks and policies: compiled once per content, cached within bounds, evaluated on a request.
 
-mod brief;
 mod cache;
-mod given;
+mod input;
 mod rights;
 
 use std::sync::Arc;
 
 use portolan_cel::policy::{
-    Change, Effort, MatchConditions, Matched, MutatingPolicy, PolicyVerdict, TooLong, ValidatingPolicy,
+    ConditionMatch, EvaluationEffort, EvaluationTooLong, MatchConditions, MutatingPolicy, MutationPatch, PolicyVerdict,
+    ValidatingPolicy,
 };
 use portolan_types::Status;
 use serde_json::Value;
@@ -18,23 +18,23 @@ use tokio::{
 };
 
 use crate::{
-    limits::{FairSeats, Whose, leave_slice},
+    hooks::InlineBudget,
+    limits::{FairSeats, FlowKey, leave_slice},
     metrics::ExpressionMetrics,
 };
 
-pub(crate) use brief::Brief;
-use cache::Cache;
-pub(super) use cache::Source;
-pub(super) use given::{Seen, Subject};
-pub(super) use rights::Rights;
+use cache::CompiledCache;
+pub(super) use cache::ExpressionSource;
+pub(super) use input::{ExpressionInput, ExpressionSubject};
+pub(super) use rights::ExpressionRights;
 
-/// What has been compiled, and who may evaluate for long.
+/// Compiled expressions, and the queue of long evaluations.
 pub(crate) struct Expressions {
-    conditions: Cache<MatchConditions>,
-    validating: Cache<ValidatingPolicy>,
-    mutating: Cache<MutatingPolicy>,
-    /// Evaluations that take longer wait for each other: they leave most of the machine to others. Tenants take turns.
-    long: FairSeats,
+    conditions: CompiledCache<MatchConditions>,
+    validating: CompiledCache<ValidatingPolicy>,
+    mutating: CompiledCache<MutatingPolicy>,
+    /// Long evaluations run one after another, so that most of the machine stays free. Tenants take turns.
+    long_evaluations: FairSeats,
     metrics: ExpressionMetrics,
 }
 
@@ -42,79 +42,99 @@ impl Expressions {
     pub(crate) fn new(metrics: ExpressionMetrics) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            conditions: Cache::new(metrics.clone()),
-            validating: Cache::new(metrics.clone()),
-            mutating: Cache::new(metrics.clone()),
-            long: FairSeats::new((cores / 2).max(1)),
+            conditions: CompiledCache::new(metrics.clone()),
+            validating: CompiledCache::new(metrics.clone()),
+            mutating: CompiledCache::new(metrics.clone()),
+            long_evaluations: FairSeats::new((cores / 2).max(1)),
             metrics,
         }
     }
 
-    /// Bytes of what is kept compiled, about.
+    /// Returns the approximate number of cached bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.conditions.bytes() + self.validating.bytes() + self.mutating.bytes()
     }
 
-    /// Whether match conditions hold for what is seen.
-    pub(super) async fn matches(&self, source: &Source, seen: &Seen<'_>) -> Result<Matched, Status> {
+    /// Evaluates match conditions.
+    pub(super) async fn matches(
+        &self,
+        source: &ExpressionSource,
+        seen: &ExpressionInput<'_>,
+    ) -> Result<ConditionMatch, Status> {
         let conditions = self.conditions.get(source, |spec| MatchConditions::new(spec, false));
-        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(None, |given| conditions.matches(given, effort)))
-            .await
+        self.evaluate(
+            seen.inline_budget,
+            || seen.flow_key(),
+            |effort| seen.with(None, |input_data| conditions.matches(input_data, effort)),
+        )
+        .await
     }
 
-    /// What a validating policy says of what is seen, with parameters.
+    /// Evaluates a validating policy with parameters.
     pub(super) async fn validates(
         &self,
-        source: &Source,
-        seen: &Seen<'_>,
+        source: &ExpressionSource,
+        seen: &ExpressionInput<'_>,
         params: Option<&Value>,
     ) -> Result<PolicyVerdict, Status> {
         let policy = self.validating.get(source, ValidatingPolicy::new);
-        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(params, |given| policy.validate(given, effort)))
-            .await
+        self.evaluate(
+            seen.inline_budget,
+            || seen.flow_key(),
+            |effort| seen.with(params, |input_data| policy.validate(input_data, effort)),
+        )
+        .await
     }
 
-    /// A mutating policy, compiled.
-    pub(super) fn mutating(&self, source: &Source) -> Arc<MutatingPolicy> {
+    /// Returns a compiled mutating policy.
+    pub(super) fn mutating(&self, source: &ExpressionSource) -> Arc<MutatingPolicy> {
         self.mutating.get(source, MutatingPolicy::new)
     }
 
-    /// Whether a mutating policy is for what is seen.
+    /// Returns true if the match conditions of a mutating policy hold.
     pub(super) async fn applies(
         &self,
         policy: &MutatingPolicy,
-        seen: &Seen<'_>,
+        seen: &ExpressionInput<'_>,
         params: Option<&Value>,
-    ) -> Result<Matched, Status> {
-        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(params, |given| policy.matches(given, effort)))
-            .await
+    ) -> Result<ConditionMatch, Status> {
+        self.evaluate(
+            seen.inline_budget,
+            || seen.flow_key(),
+            |effort| seen.with(params, |input_data| policy.matches(input_data, effort)),
+        )
+        .await
     }
 
-    /// What one of its mutations does, or why it cannot be done.
+    /// Evaluates one mutation. Returns the change, or the reason why it fails.
     pub(super) async fn change(
         &self,
         policy: &MutatingPolicy,
         at: usize,
-        seen: &Seen<'_>,
+        seen: &ExpressionInput<'_>,
         params: Option<&Value>,
-    ) -> Result<Result<Option<Change>, String>, Status> {
-        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(params, |given| policy.change(at, given, effort)))
-            .await
+    ) -> Result<Result<Option<MutationPatch>, String>, Status> {
+        self.evaluate(
+            seen.inline_budget,
+            || seen.flow_key(),
+            |effort| seen.with(params, |input_data| policy.change(at, input_data, effort)),
+        )
+        .await
     }
 
-    /// Evaluates: at once what takes a moment, and on a thread that may be held what takes longer, or comes after much else.
+    /// Evaluates expressions: inline while the budget lasts, otherwise in the queue of long evaluations.
     async fn evaluate<'w, T>(
         &self,
-        brief: &Brief,
-        whose: impl Fn() -> Whose<'w>,
-        run: impl Fn(Effort) -> Result<T, TooLong>,
+        inline_budget: &InlineBudget,
+        flow_key: impl Fn() -> FlowKey<'w>,
+        run: impl Fn(EvaluationEffort) -> Result<T, EvaluationTooLong>,
     ) -> Result<T, Status> {
-        if brief.is_left() {
+        if inline_budget.has_time() {
             let started = Instant::now();
-            let found = run(Effort::Brief);
+            let found = run(EvaluationEffort::Brief);
             let took = started.elapsed();
-            if brief.spend(took) {
-                // Of many evaluations in one request others have a part between, and so has its deadline.
+            if inline_budget.record(took) {
+                // Yields, so that many evaluations in one request delay neither other requests nor its own deadline.
                 tokio::task::yield_now().await;
             }
             if let Ok(found) = found {
@@ -122,18 +142,18 @@ impl Expressions {
                 return Ok(found);
             }
         }
-        let _seat = self.long.wait(&whose()).await?;
+        let _seat = self.long_evaluations.wait(&flow_key()).await?;
         leave_slice();
         let started = Instant::now();
-        let found = holding(|| run(Effort::Full));
+        let found = run_blocking(|| run(EvaluationEffort::Full));
         self.metrics.evaluated(started.elapsed());
         tokio::task::yield_now().await;
-        found.map_err(|TooLong| Status::internal("an evaluation gave up"))
+        found.map_err(|EvaluationTooLong| Status::internal("an evaluation gave up"))
     }
 }
 
-/// Runs what may take a while; other tasks of this thread go on elsewhere.
-fn holding<T>(run: impl FnOnce() -> T) -> T {
+/// Runs long work on this thread; the runtime moves other tasks elsewhere.
+fn run_blocking<T>(run: impl FnOnce() -> T) -> T {
     let others = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others { tokio::task::block_in_place(run) } else { run() }
 }
@@ -146,7 +166,7 @@ mod tests {
     };
 
     use parking_lot::Mutex;
-    use portolan_machinery::rbac::User;
+    use portolan_strategy::rbac::User;
     use portolan_types::LogicalClusterId;
 
     use super::*;
@@ -155,14 +175,14 @@ mod tests {
         Expressions::new(crate::metrics::Metrics::new(prometheus::Registry::new()).expressions())
     }
 
-    fn of(tenant: u64, user: &User) -> Whose<'_> {
+    fn of(tenant: u64, user: &User) -> FlowKey<'_> {
         let tenant = LogicalClusterId::new(tenant);
-        Whose { tenant, cluster: tenant, user }
+        FlowKey { tenant, cluster: tenant, user }
     }
 
     #[tokio::test]
-    async fn others_have_their_turn_between_short_evaluations() {
-        let (expressions, brief, user) = (expressions(), Brief::default(), User::default());
+    async fn short_evaluations_yield_to_other_tasks() {
+        let (expressions, inline_budget, user) = (expressions(), InlineBudget::default(), User::default());
         let turns = Arc::new(AtomicUsize::new(0));
         let counted = turns.clone();
         tokio::spawn(async move {
@@ -177,35 +197,35 @@ mod tests {
                 while started.elapsed() < Duration::from_micros(200) {}
                 Ok(())
             };
-            expressions.evaluate(&brief, || of(5, &user), short).await.unwrap();
+            expressions.evaluate(&inline_budget, || of(5, &user), short).await.unwrap();
         }
         let turns = turns.load(Ordering::Relaxed);
         assert!(turns >= 3, "{turns} turns");
     }
 
     #[tokio::test]
-    async fn what_comes_after_much_else_waits_for_its_turn() {
-        let (expressions, brief, user) = (expressions(), Brief::default(), User::default());
+    async fn evaluations_beyond_the_budget_are_queued() {
+        let (expressions, inline_budget, user) = (expressions(), InlineBudget::default(), User::default());
         let efforts = Mutex::new(Vec::new());
         let run = |effort| {
             efforts.lock().push(effort);
             Ok(())
         };
-        expressions.evaluate(&brief, || of(5, &user), run).await.unwrap();
-        brief.spend(Duration::from_secs(1));
-        expressions.evaluate(&brief, || of(5, &user), run).await.unwrap();
-        assert!(matches!(efforts.into_inner()[..], [Effort::Brief, Effort::Full]));
+        expressions.evaluate(&inline_budget, || of(5, &user), run).await.unwrap();
+        inline_budget.record(Duration::from_secs(1));
+        expressions.evaluate(&inline_budget, || of(5, &user), run).await.unwrap();
+        assert!(matches!(efforts.into_inner()[..], [EvaluationEffort::Brief, EvaluationEffort::Full]));
     }
 
     #[tokio::test]
-    async fn tenants_take_turns_with_long_evaluations() {
-        let expressions = Expressions { long: FairSeats::new(1), ..expressions() };
-        let (brief, user, order) = (Brief::default(), User::default(), Mutex::new(Vec::new()));
-        brief.spend(Duration::from_secs(1));
+    async fn tenants_alternate_in_the_queue_of_long_evaluations() {
+        let expressions = Expressions { long_evaluations: FairSeats::new(1), ..expressions() };
+        let (inline_budget, user, order) = (InlineBudget::default(), User::default(), Mutex::new(Vec::new()));
+        inline_budget.record(Duration::from_secs(1));
         let evaluate = |tenant: u64| {
-            let (expressions, brief, user, order) = (&expressions, &brief, &user, &order);
+            let (expressions, inline_budget, user, order) = (&expressions, &inline_budget, &user, &order);
             expressions.evaluate(
-                brief,
+                inline_budget,
                 move || of(tenant, user),
                 move |_| {
                     order.lock().push(tenant);
@@ -213,7 +233,7 @@ mod tests {
                 },
             )
         };
-        let held = expressions.long.wait(&of(5, &user)).await.unwrap();
+        let held = expressions.long_evaluations.wait(&of(5, &user)).await.unwrap();
         let mut all: futures::stream::FuturesUnordered<_> = [5, 5, 5, 5, 6, 6, 7].into_iter().map(evaluate).collect();
         assert!(futures::FutureExt::now_or_never(futures::StreamExt::next(&mut all)).is_none(), "they wait");
         drop(held);

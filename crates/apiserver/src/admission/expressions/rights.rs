@@ -1,53 +1,52 @@
-//! `authorizer` of expressions: what the roles of a logical cluster allow whom.
+//! The `authorizer` variable of expressions, over the roles of a logical cluster.
 
 use std::sync::Arc;
 
-use portolan_cel::{Authorizer, Decision, PathCheck, ResourceCheck};
-use portolan_machinery::rbac::User;
+use portolan_cel::{AuthorizerDecision, ExpressionAuthorizer, PathCheck, ResourceCheck};
+use portolan_strategy::rbac::User;
 use portolan_types::{LogicalClusterId, Status};
 
 use crate::{
-    ApiServer,
-    attributes::Attributes,
-    authz::{ClusterRoles, RbacAuthorizer, Verdict},
+    authz::{AuthorizationDecision, ClusterRoles, RbacAuthorizer},
+    routing::attributes::Attributes,
 };
 
-/// The rights of a user and of service accounts, as they were when the request was evaluated.
-pub(in crate::admission) struct Rights {
+/// Rights of a user and of service accounts, fixed at the time of the request.
+pub(in crate::admission) struct ExpressionRights {
     cluster: LogicalClusterId,
     user: User,
     roles: Arc<ClusterRoles>,
 }
 
-impl Rights {
-    /// Of the user of a request.
+impl ExpressionRights {
+    /// Returns the rights of the requesting user.
     pub(in crate::admission) async fn of(
-        api: &ApiServer,
+        rbac: &RbacAuthorizer,
         cluster: LogicalClusterId,
         user: &User,
     ) -> Result<Self, Status> {
-        Ok(Self { cluster, user: user.clone(), roles: api.rbac.roles(cluster).await? })
+        Ok(Self { cluster, user: user.clone(), roles: rbac.roles(cluster).await? })
     }
 
-    fn decide(&self, account: Option<&(String, String)>, attributes: &Attributes) -> Decision {
+    fn decide(&self, account: Option<&(String, String)>, attributes: &Attributes) -> AuthorizerDecision {
         let account = account.map(|(namespace, name)| service_account(namespace, name));
         let user = account.as_ref().unwrap_or(&self.user);
         let (allowed, reason) = match RbacAuthorizer::decide(self.cluster, &self.roles, user, attributes) {
-            Verdict::Allowed(why) => (true, why),
-            Verdict::Denied(why) => (false, why),
+            AuthorizationDecision::Allowed(why) => (true, why),
+            AuthorizationDecision::Denied(why) => (false, why),
         };
-        Decision { allowed, reason, error: None }
+        AuthorizerDecision { allowed, reason, error: None }
     }
 }
 
-/// A service account as nobody but its namespace and name tell of it.
+/// Returns a service account as known from its namespace and name alone.
 fn service_account(namespace: &str, name: &str) -> User {
     let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     User { name: format!("system:serviceaccount:{namespace}:{name}"), groups, ..User::default() }
 }
 
-impl Authorizer for Rights {
-    fn resource(&self, account: Option<&(String, String)>, check: &ResourceCheck, verb: &str) -> Decision {
+impl ExpressionAuthorizer for ExpressionRights {
+    fn resource(&self, account: Option<&(String, String)>, check: &ResourceCheck, verb: &str) -> AuthorizerDecision {
         let attributes = Attributes {
             verb: verb.to_owned(),
             group: check.group.clone(),
@@ -61,7 +60,7 @@ impl Authorizer for Rights {
         self.decide(account, &attributes)
     }
 
-    fn path(&self, account: Option<&(String, String)>, check: &PathCheck, verb: &str) -> Decision {
+    fn path(&self, account: Option<&(String, String)>, check: &PathCheck, verb: &str) -> AuthorizerDecision {
         self.decide(account, &Attributes::of_path(verb, &check.path))
     }
 }

@@ -1,34 +1,35 @@
-//! What a webhook or a policy is about, as it is written in their objects.
+//! Match criteria of webhooks and policies, parsed from their objects.
 
 use portolan_types::{LabelSelector, labels::LabelSelectorSpec};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Rules and selectors of a webhook, a policy, or a binding of one.
+/// Rules and selectors of a webhook, a policy or a policy binding.
 #[derive(Debug)]
-pub(in crate::admission) struct Criteria {
-    /// None match everything, unless `rules_are_needed`.
-    pub(super) rules: Vec<Rule>,
-    /// What is left out although rules match.
-    pub(super) excluded: Vec<Rule>,
-    /// A webhook without rules is asked about nothing, a binding without them is about all that its policy is about.
+pub(in crate::admission) struct MatchCriteria {
+    /// Empty rules match everything, unless `rules_are_needed`.
+    pub(super) rules: Vec<MatchRule>,
+    /// Rules that exclude a request although `rules` match it.
+    pub(super) excluded: Vec<MatchRule>,
+    /// True for webhooks: without rules they match nothing. A binding without rules matches everything its policy
+    /// matches.
     pub(super) rules_are_needed: bool,
-    /// Rules also match other versions of what is asked for.
+    /// True if rules also match other versions of the requested resource.
     pub(super) matches_equivalent: bool,
-    /// What is wrong with a selector is told to those whose requests it would have to match.
+    /// Namespace selector. An invalid one fails the requests it would have to be matched with.
     pub(super) namespaces: Result<LabelSelector, String>,
     pub(super) objects: Result<LabelSelector, String>,
 }
 
-/// Requests that are meant.
+/// Rule that matches requests.
 #[derive(Debug)]
-pub(in crate::admission) struct Rule {
+pub(in crate::admission) struct MatchRule {
     pub(super) operations: Vec<String>,
     pub(super) groups: Vec<String>,
     pub(super) versions: Vec<String>,
     pub(super) resources: Vec<String>,
     pub(super) scope: String,
-    /// Names of objects; none for all.
+    /// Object names; empty for all.
     pub(super) names: Vec<String>,
 }
 
@@ -44,8 +45,8 @@ pub(in crate::admission) fn list<'a>(value: &'a Value, key: &str) -> impl Iterat
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-impl Criteria {
-    /// Of a webhook.
+impl MatchCriteria {
+    /// Parses the criteria of a webhook.
     pub(in crate::admission) fn of_webhook(webhook: &Value) -> Self {
         Self {
             rules: list(webhook, "rules").map(rule).collect(),
@@ -57,7 +58,7 @@ impl Criteria {
         }
     }
 
-    /// Of `matchConstraints` and `matchResources`.
+    /// Parses `matchConstraints` or `matchResources`.
     pub(in crate::admission) fn of_policy(constraints: &Value) -> Self {
         Self {
             rules: list(constraints, "resourceRules").map(rule).collect(),
@@ -70,8 +71,8 @@ impl Criteria {
     }
 }
 
-fn rule(rule: &Value) -> Rule {
-    Rule {
+fn rule(rule: &Value) -> MatchRule {
+    MatchRule {
         operations: texts(rule, "operations"),
         groups: texts(rule, "apiGroups"),
         versions: texts(rule, "apiVersions"),
@@ -81,7 +82,7 @@ fn rule(rule: &Value) -> Rule {
     }
 }
 
-/// A selector; all where there is none.
+/// Parses a selector; a missing one selects everything.
 pub(in crate::admission) fn selector(spec: Option<&Value>) -> Result<LabelSelector, String> {
     let Some(spec) = spec.filter(|spec| !spec.is_null()) else { return Ok(LabelSelector::everything()) };
     let spec = LabelSelectorSpec::deserialize(spec).map_err(|e| e.to_string())?;

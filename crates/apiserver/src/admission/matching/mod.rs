@@ -1,49 +1,58 @@
-//! Which webhooks and policies a request is put before, and as what.
+//! Matching of requests with webhooks and policies.
 
 mod criteria;
 
 use std::{borrow::Cow, sync::Arc};
 
-use portolan_machinery::kinds::{Kind, KindTable};
+use portolan_kinds::{Kind, KindTable};
 use portolan_types::{GroupResource, GroupVersionKind, GroupVersionResource, LabelSelector, Status, object};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use self::criteria::Rule;
-pub(super) use self::criteria::{Criteria, list, selector, text, texts};
-use super::{Operation, Request, lookup};
-use crate::ApiServer;
+use self::criteria::MatchRule;
+pub(super) use self::criteria::{MatchCriteria, list, selector, text, texts};
+use super::{AdmissionContext, lookup, review::RequestView};
+use crate::hooks::{AdmissionRequest, Operation};
 
-/// As what a request is put before a webhook or a policy.
+/// Form in which a request is sent to a webhook or evaluated by a policy.
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     pub(super) resource: GroupVersionResource,
     pub(super) kind: GroupVersionKind,
-    /// The version that objects are converted to, where it is not that of the request.
+    /// Version that objects are converted to, if it differs from the request's.
     pub(super) other: Option<Arc<Kind>>,
 }
 
-/// A request, while it is matched with what webhooks or policies are about.
+/// Matcher of one request with the criteria of webhooks and policies.
 #[derive(Clone, Copy)]
-pub(super) struct Matching<'a> {
-    pub(super) api: &'a ApiServer,
-    pub(super) request: &'a Request<'a>,
+pub(super) struct RequestMatcher<'a> {
+    pub(super) context: &'a AdmissionContext,
+    pub(super) request: &'a AdmissionRequest<'a>,
     pub(super) object: Option<&'a Value>,
     pub(super) old: Option<&'a Value>,
-    /// The namespace is read at most once.
+    /// Namespace of the request, read at most once.
     pub(super) namespace: &'a OnceCell<Option<Value>>,
 }
 
-/// The group version kind of what the request carries.
-pub(super) fn kind_of(request: &Request<'_>, kind: &Kind) -> GroupVersionKind {
+impl<'a> RequestMatcher<'a> {
+    /// Returns the request in the form of an invocation.
+    pub(super) fn view<'v>(&self, invocation: &'v Invocation) -> RequestView<'v>
+    where
+        'a: 'v,
+    {
+        RequestView { conversion: &self.context.conversion, request: self.request, invocation }
+    }
+}
+
+/// Returns the group, version and kind of the request's object.
+pub(super) fn kind_of(request: &AdmissionRequest<'_>, kind: &Kind) -> GroupVersionKind {
     kind.subresource(request.subresource).map_or_else(|| kind.gvk.clone(), |subresource| subresource.gvk.clone())
 }
 
-/// The kind that an object must still be of when admission has changed it: that of what is sent to the endpoint. Nothing where
-/// no table has its type.
-pub(super) fn changed_as<'r>(request: &Request<'r>) -> Option<Cow<'r, Kind>> {
+/// Returns the kind that the object must still have after admission has changed it; `None` if no table has its type.
+pub(super) fn changed_as<'r>(request: &AdmissionRequest<'r>) -> Option<Cow<'r, Kind>> {
     let gvk = kind_of(request, request.kind);
-    // Of a scale it is the scaled object that changes.
+    // For the scale subresource, admission changes the scaled object.
     if gvk == request.kind.gvk || request.subresource == "scale" {
         return Some(Cow::Borrowed(request.kind));
     }
@@ -56,36 +65,39 @@ pub(super) fn resource_of(kind: &Kind) -> GroupVersionResource {
     GroupVersionResource { group, version, resource: kind.resource.clone() }
 }
 
-/// The namespace of a request, as upstream has it: a namespace is in itself.
-pub(super) fn namespace_of<'a>(request: &Request<'a>, object: Option<&'a Value>) -> &'a str {
-    match is_namespaces(request) {
-        false => request.namespace,
-        true if request.name.is_empty() => object.map(object::name).unwrap_or_default(),
-        true => request.name,
+/// Returns the namespace of a request. As in kube-apiserver, a Namespace object is in itself.
+pub(super) fn namespace_of<'a>(request: &AdmissionRequest<'a>, object: Option<&'a Value>) -> &'a str {
+    if !is_namespaces(request) {
+        request.namespace
+    } else if request.name.is_empty() {
+        object.map(object::name).unwrap_or_default()
+    } else {
+        request.name
     }
 }
 
-fn is_namespaces(request: &Request<'_>) -> bool {
+fn is_namespaces(request: &AdmissionRequest<'_>) -> bool {
     request.kind.gvk.group.is_empty() && *request.kind.resource == *"namespaces"
 }
 
-impl Matching<'_> {
-    /// As what the request is put before what has these criteria; `None` when it is not.
+impl RequestMatcher<'_> {
+    /// Returns the invocation for these criteria; `None` if they do not match.
     ///
     /// # Errors
-    /// When it cannot be told and the rules match.
-    pub(super) async fn invocation(&self, criteria: &Criteria) -> Result<Option<Invocation>, Status> {
-        // There may be thousands that are looked at in a row.
+    /// Failure to read the namespace or to parse a selector, if the rules match.
+    pub(super) async fn invocation(&self, criteria: &MatchCriteria) -> Result<Option<Invocation>, Status> {
+        // A request may be matched with thousands of criteria in a row.
         tokio::task::coop::consume_budget().await;
-        if self.by_rules(&criteria.excluded, criteria).is_some() {
+        if self.match_rules(&criteria.excluded, criteria).is_some() {
             return Ok(None);
         }
-        let invocation = match criteria.rules.is_empty() && !criteria.rules_are_needed {
-            true => Some(self.as_it_is()),
-            false => self.by_rules(&criteria.rules, criteria),
+        let invocation = if criteria.rules.is_empty() && !criteria.rules_are_needed {
+            Some(self.unconverted())
+        } else {
+            self.match_rules(&criteria.rules, criteria)
         };
         let Some(invocation) = invocation else { return Ok(None) };
-        // An object that is not selected decides, whatever is wrong with the other selector.
+        // An object that the object selector excludes is skipped, even if the namespace selector is invalid.
         let by_namespace = self.selects_namespace(criteria).await;
         let by_object = self.selects_object(criteria);
         match (by_namespace, by_object) {
@@ -95,42 +107,43 @@ impl Matching<'_> {
         }
     }
 
-    /// The namespace that the request is in, where it is in one.
+    /// Returns the namespace of the request; `None` at cluster scope.
     ///
     /// # Errors
-    /// 404 where there is none.
+    /// 404 if it does not exist.
     pub(super) async fn own_namespace(&self) -> Result<Option<&Value>, Status> {
-        match is_namespaces(self.request) || self.request.namespace.is_empty() {
-            true => Ok(None),
-            false => self.read_namespace(self.request.namespace).await.map(Some),
+        if is_namespaces(self.request) || self.request.namespace.is_empty() {
+            Ok(None)
+        } else {
+            self.read_namespace(self.request.namespace).await.map(Some)
         }
     }
 
     async fn read_namespace(&self, name: &str) -> Result<&Value, Status> {
-        let read = || lookup::namespace(self.api, self.request.cluster.id, name);
+        let read = || lookup::namespace(&self.context.storage, self.request.cluster.id, name);
         let namespace = self.namespace.get_or_try_init(read).await?;
         namespace.as_ref().ok_or_else(|| Status::not_found(&GroupResource::new("", "namespaces"), name))
     }
 
-    fn as_it_is(&self) -> Invocation {
+    fn unconverted(&self) -> Invocation {
         let kind = self.request.kind;
         Invocation { resource: resource_of(kind), kind: kind_of(self.request, kind), other: None }
     }
 
-    fn by_rules(&self, rules: &[Rule], criteria: &Criteria) -> Option<Invocation> {
+    fn match_rules(&self, rules: &[MatchRule], criteria: &MatchCriteria) -> Option<Invocation> {
         let request = self.request;
         let own = resource_of(request.kind);
         if rules.iter().any(|rule| self.rule(rule, &own)) {
-            return Some(self.as_it_is());
+            return Some(self.unconverted());
         }
         if !criteria.matches_equivalent || rules.is_empty() {
             return None;
         }
         let same = |kind: &&Arc<Kind>| kind.storage == request.kind.storage && resource_of(kind) != own && kind.served;
-        // A table that lies over another one lists its own kinds only.
+        // An overlay table lists only its own kinds.
         let all = KindTable::builtin().kinds().chain(request.table.kinds());
         let others: Vec<&Arc<Kind>> = all.filter(same).collect();
-        // Earlier rules come first.
+        // Earlier rules win.
         let found = rules.iter().find_map(|rule| others.iter().find(|kind| self.rule(rule, &resource_of(kind))));
         found.map(|kind| Invocation {
             resource: resource_of(kind),
@@ -139,7 +152,7 @@ impl Matching<'_> {
         })
     }
 
-    fn rule(&self, rule: &Rule, resource: &GroupVersionResource) -> bool {
+    fn rule(&self, rule: &MatchRule, resource: &GroupVersionResource) -> bool {
         let has = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
         let is_namespaced = !is_namespaces(self.request) && !self.request.namespace.is_empty();
         let scope = match rule.scope.as_str() {
@@ -160,8 +173,8 @@ impl Matching<'_> {
             })
     }
 
-    /// What is in no namespace, and no namespace itself, is always selected.
-    async fn selects_namespace(&self, criteria: &Criteria) -> Result<bool, Status> {
+    /// Returns true if the namespace selector matches. Cluster-scoped objects other than Namespaces always match.
+    async fn selects_namespace(&self, criteria: &MatchCriteria) -> Result<bool, Status> {
         let name = namespace_of(self.request, self.object.or(self.old));
         if name.is_empty() && !is_namespaces(self.request) {
             return Ok(true);
@@ -177,16 +190,16 @@ impl Matching<'_> {
         Ok(labels_match(selector, self.read_namespace(name).await?))
     }
 
-    fn selects_object(&self, criteria: &Criteria) -> Result<bool, Status> {
+    fn selects_object(&self, criteria: &MatchCriteria) -> Result<bool, Status> {
         let selector = criteria.objects.as_ref().map_err(Status::internal)?;
         if selector.is_everything() {
             return Ok(true);
         }
         let mut states = self.object.into_iter().chain(self.old);
         Ok(match (self.request.operation, self.request.subresource) {
-            // Options of streams have no metadata.
+            // Options of streams carry no metadata.
             (Operation::Connect, _) => false,
-            // A Scale has no labels, whatever those of the scaled object are.
+            // A Scale carries no labels, even if the scaled object does.
             (_, "scale") => selector.matches(|_| None),
             _ => states.any(|state| labels_match(selector, state)),
         })

@@ -1,4 +1,4 @@
-//! Pod Security: what pods of a namespace may ask of their host, by labels of the namespace.
+//! Pod Security admission: namespace labels limit what pods may use of their host.
 
 mod checks;
 mod policy;
@@ -12,36 +12,37 @@ use portolan_types::{GroupResource, Status, object};
 use serde_json::Value;
 
 use self::{
-    checks::{Violation, violations},
-    policy::{Level, Policy, Standard},
+    checks::{PodSecurityViolation, violations},
+    policy::{PodSecurityLevel, PodSecuritySettings, PodSecurityStandard},
 };
-use super::{Operation, Request, forbidden, lookup};
-use crate::{ApiServer, errors::status_for};
+use super::{forbidden, lookup};
+use crate::hooks::{AdmissionRequest, Operation};
+use crate::{errors::status_for, storage::StorageContext};
 
-/// Existing pods that are looked at when a namespace gets stricter.
+/// Limit of existing pods that are checked when a namespace becomes stricter.
 const MAX_PODS: usize = 3000;
-/// How long existing pods are looked at.
+/// Time limit for checking existing pods.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-/// Checks pods, warns of templates that could make none, and checks the labels of namespaces.
+/// Checks pods and namespace labels, and warns of templates whose pods would be refused.
 pub(super) async fn validate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     match (&*request.kind.gvk.group, &*request.kind.resource, request.subresource) {
-        ("", "namespaces", "") => namespace(api, request, object, old).await,
-        ("", "pods", "" | "resize" | "ephemeralcontainers") => pod(api, request, object, old).await,
+        ("", "namespaces", "") => namespace(storage, request, object, old).await,
+        ("", "pods", "" | "resize" | "ephemeralcontainers") => pod(storage, request, object, old).await,
         (group, resource, "") => match template(group, resource) {
-            Some(pointer) => controller(api, request, object.pointer(pointer)).await,
+            Some(pointer) => controller(storage, request, object.pointer(pointer)).await,
             None => Ok(()),
         },
         _ => Ok(()),
     }
 }
 
-/// Where kinds have their pod template.
+/// Returns the JSON pointer of the pod template of a kind.
 fn template(group: &str, resource: &str) -> Option<&'static str> {
     match (group, resource) {
         ("", "podtemplates") => Some("/template"),
@@ -53,8 +54,13 @@ fn template(group: &str, resource: &str) -> Option<&'static str> {
     }
 }
 
-async fn pod(api: &ApiServer, request: &Request<'_>, pod: &Value, old: Option<&Value>) -> Result<(), Status> {
-    let (policy, _) = of_namespace(api, request).await?;
+async fn pod(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    pod: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let (policy, _) = of_namespace(storage, request).await?;
     if policy.is_privileged() || old.is_some_and(|old| !changes_images(pod, old)) {
         return Ok(());
     }
@@ -65,20 +71,29 @@ async fn pod(api: &ApiServer, request: &Request<'_>, pod: &Value, old: Option<&V
         let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&found));
         return Err(forbidden(request, Some(pod), why));
     }
-    tell(request, &policy, annotations, spec);
+    add_warnings(request, &policy, annotations, spec);
     Ok(())
 }
 
-async fn controller(api: &ApiServer, request: &Request<'_>, template: Option<&Value>) -> Result<(), Status> {
+async fn controller(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+    template: Option<&Value>,
+) -> Result<(), Status> {
     let Some((template, spec)) = template.and_then(|template| Some((template, template.get("spec")?))) else {
         return Ok(());
     };
-    let (policy, _) = of_namespace(api, request).await?;
-    tell(request, &policy, object::metadata(template).get("annotations"), spec);
+    let (policy, _) = of_namespace(storage, request).await?;
+    add_warnings(request, &policy, object::metadata(template).get("annotations"), spec);
     Ok(())
 }
 
-fn tell(request: &Request<'_>, policy: &Policy, annotations: Option<&Value>, spec: &Value) {
+fn add_warnings(
+    request: &AdmissionRequest<'_>,
+    policy: &PodSecuritySettings,
+    annotations: Option<&Value>,
+    spec: &Value,
+) {
     let found = violations(policy.warn, annotations, spec);
     if !found.is_empty() {
         request.warn(format!("would violate PodSecurity \"{}\": {}", policy.warn, details(&found)));
@@ -90,20 +105,23 @@ fn tell(request: &Request<'_>, policy: &Policy, annotations: Option<&Value>, spe
     }
 }
 
-async fn of_namespace(api: &ApiServer, request: &Request<'_>) -> Result<(Policy, bool), Status> {
-    let namespace = lookup::namespace(api, request.cluster.id, request.namespace).await?;
+async fn of_namespace(
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
+) -> Result<(PodSecuritySettings, bool), Status> {
+    let namespace = lookup::namespace(storage, request.cluster.id, request.namespace).await?;
     let found = namespace.is_some();
-    Ok((Policy::of(&namespace.unwrap_or_default()).0, found))
+    Ok((PodSecuritySettings::of(&namespace.unwrap_or_default()).0, found))
 }
 
 async fn namespace(
-    api: &ApiServer,
-    request: &Request<'_>,
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
     namespace: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    let (policy, causes) = Policy::of(namespace);
-    let before = old.map(Policy::of);
+    let (policy, causes) = PodSecuritySettings::of(namespace);
+    let before = old.map(PodSecuritySettings::of);
     let was_as_wrong = before.as_ref().is_some_and(|(_, before)| *before == causes);
     if !causes.is_empty() && !was_as_wrong {
         return Err(Status::invalid(&request.kind.gvk.group_kind(), object::name(namespace), causes));
@@ -111,26 +129,26 @@ async fn namespace(
     let Some((before, _)) = before.filter(|_| request.operation == Operation::Update) else { return Ok(()) };
     let (new, old) = (policy.enforce, before.enforce);
     let not_stricter = new.version == old.version && new.level <= old.level;
-    if new == old || new.level == Level::Privileged || not_stricter {
+    if new == old || new.level == PodSecurityLevel::Privileged || not_stricter {
         return Ok(());
     }
-    for warning in existing(api, request, object::name(namespace), new).await? {
+    for warning in existing(storage, request, object::name(namespace), new).await? {
         request.warn(warning);
     }
     Ok(())
 }
 
-/// What pods that are there would be refused for now.
+/// Warns of existing pods that the new level would refuse.
 async fn existing(
-    api: &ApiServer,
-    request: &Request<'_>,
+    storage: &StorageContext,
+    request: &AdmissionRequest<'_>,
     namespace: &str,
-    enforce: Standard,
+    enforce: PodSecurityStandard,
 ) -> Result<Vec<String>, Status> {
-    let mut found = Existing::default();
-    let is_whole = tokio::time::timeout(MAX_TIME, found.read(api, request, namespace, enforce)).await;
+    let mut found = ExistingPods::default();
+    let is_whole = tokio::time::timeout(MAX_TIME, found.read(storage, request, namespace, enforce)).await;
     let (mut warnings, is_whole) = (Vec::new(), is_whole.unwrap_or(Ok(false))?);
-    let Existing { checked, by_reason } = found;
+    let ExistingPods { checked, by_reason } = found;
     if !is_whole {
         warnings.push(format!(
             "new PodSecurity enforce level only checked against the first {checked} of the existing pods"
@@ -140,40 +158,40 @@ async fn existing(
         let text = "violate the new PodSecurity enforce level";
         warnings.push(format!("existing pods in namespace {namespace:?} {text} \"{enforce}\""));
     }
-    let mut lines: Vec<String> = by_reason.iter().map(|(reason, alike)| alike.told(reason)).collect();
+    let mut lines: Vec<String> = by_reason.iter().map(|(reason, alike)| alike.warning_text(reason)).collect();
     lines.sort();
     warnings.append(&mut lines);
     Ok(warnings)
 }
 
-/// What was found out about the pods of a namespace.
+/// Result of checking the pods of a namespace.
 #[derive(Default)]
-struct Existing {
+struct ExistingPods {
     checked: usize,
-    by_reason: BTreeMap<String, Alike>,
+    by_reason: BTreeMap<String, ViolationGroup>,
 }
 
 /// Pods that would be refused for the same reason.
 #[derive(Default)]
-struct Alike {
+struct ViolationGroup {
     first: String,
     count: usize,
 }
 
-impl Existing {
-    /// Reads pods, as many as may be looked at; whether these were all.
+impl ExistingPods {
+    /// Reads pods within the limits. Returns true if these were all.
     async fn read(
         &mut self,
-        api: &ApiServer,
-        request: &Request<'_>,
+        storage: &StorageContext,
+        request: &AdmissionRequest<'_>,
         namespace: &str,
-        enforce: Standard,
+        enforce: PodSecurityStandard,
     ) -> Result<bool, Status> {
         let Ok(namespace) = namespace.parse() else { return Ok(true) };
         let scope = RangeScope::Namespace(request.cluster.id, GroupResource::new("", "pods"), namespace);
         let mut next = Some(RangeRequest::slices(scope));
         while let Some(slice) = next {
-            let page = api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+            let page = storage.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
             for pod in &page.objects {
                 if self.checked == MAX_PODS {
                     return Ok(false);
@@ -185,7 +203,7 @@ impl Existing {
         Ok(true)
     }
 
-    fn check(&mut self, pod: &Value, enforce: Standard) {
+    fn check(&mut self, pod: &Value, enforce: PodSecurityStandard) {
         self.checked += 1;
         let spec = pod.get("spec").unwrap_or(&Value::Null);
         let found = violations(enforce, object::metadata(pod).get("annotations"), spec);
@@ -193,7 +211,7 @@ impl Existing {
             return;
         }
         let alike = self.by_reason.entry(reasons(&found)).or_default();
-        // They come by name.
+        // Pods arrive ordered by name.
         if alike.count == 0 {
             object::name(pod).clone_into(&mut alike.first);
         }
@@ -201,8 +219,8 @@ impl Existing {
     }
 }
 
-impl Alike {
-    fn told(&self, reason: &str) -> String {
+impl ViolationGroup {
+    fn warning_text(&self, reason: &str) -> String {
         let first = &self.first;
         match self.count {
             0 | 1 => format!("{first}: {reason}"),
@@ -212,11 +230,11 @@ impl Alike {
     }
 }
 
-fn reasons(found: &[Violation]) -> String {
+fn reasons(found: &[PodSecurityViolation]) -> String {
     found.iter().map(|violation| violation.reason).collect::<Vec<_>>().join(", ")
 }
 
-fn details(found: &[Violation]) -> String {
+fn details(found: &[PodSecurityViolation]) -> String {
     let shown = found.iter().map(|violation| match violation.detail.as_str() {
         "" => violation.reason.to_owned(),
         detail => format!("{} ({detail})", violation.reason),
@@ -224,7 +242,7 @@ fn details(found: &[Violation]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Of an update of a pod only other images are worth another look.
+/// Returns true if an update changes container images; other changes of a pod need no check.
 fn changes_images(pod: &Value, old: &Value) -> bool {
     let images = |pod: &Value, key: &str| -> Vec<(Value, Value)> {
         let list = pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).into_iter().flatten();

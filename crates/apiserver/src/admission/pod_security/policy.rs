@@ -1,27 +1,27 @@
-//! Levels and versions of Pod Security Standards, as labels of namespaces set them.
+//! Levels and versions of Pod Security Standards, parsed from namespace labels.
 
 use std::fmt;
 
 use portolan_types::{StatusCause, object};
 use serde_json::Value;
 
-/// How strict.
+/// Level of strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum PodSecurityLevel {
     Privileged,
     Baseline,
     Restricted,
 }
 
-/// By the rules of which minor version of Kubernetes.
+/// Minor version of Kubernetes whose rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum PodSecurityVersion {
     Minor(u32),
     Latest,
 }
 
-impl Version {
-    /// The minor version; the latest is newer than all.
+impl PodSecurityVersion {
+    /// Returns the minor version; `latest` is newer than all.
     pub(super) fn minor(self) -> u32 {
         match self {
             Self::Minor(minor) => minor,
@@ -39,7 +39,7 @@ impl Version {
     }
 }
 
-impl Level {
+impl PodSecurityLevel {
     fn parse(text: &str) -> Option<Self> {
         match text {
             "privileged" => Some(Self::Privileged),
@@ -50,94 +50,98 @@ impl Level {
     }
 }
 
-/// A level by the rules of a version.
+/// Level with the version of its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standard {
-    pub(super) level: Level,
-    pub(super) version: Version,
+pub(super) struct PodSecurityStandard {
+    pub(super) level: PodSecurityLevel,
+    pub(super) version: PodSecurityVersion,
 }
 
-impl fmt::Display for Standard {
+impl fmt::Display for PodSecurityStandard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {
-            Level::Privileged => "privileged",
-            Level::Baseline => "baseline",
-            Level::Restricted => "restricted",
+            PodSecurityLevel::Privileged => "privileged",
+            PodSecurityLevel::Baseline => "baseline",
+            PodSecurityLevel::Restricted => "restricted",
         };
         match self.version {
-            Version::Latest => write!(f, "{level}:latest"),
-            Version::Minor(minor) => write!(f, "{level}:v1.{minor}"),
+            PodSecurityVersion::Latest => write!(f, "{level}:latest"),
+            PodSecurityVersion::Minor(minor) => write!(f, "{level}:v1.{minor}"),
         }
     }
 }
 
-/// What holds in a namespace.
+/// Pod Security settings of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Policy {
-    pub(super) enforce: Standard,
-    pub(super) audit: Standard,
-    pub(super) warn: Standard,
+pub(super) struct PodSecuritySettings {
+    pub(super) enforce: PodSecurityStandard,
+    pub(super) audit: PodSecurityStandard,
+    pub(super) warn: PodSecurityStandard,
 }
 
-impl Policy {
-    /// From the labels of a namespace, with what is wrong with them: a level that is none counts as restricted where it is
-    /// enforced, and as privileged elsewhere.
+impl PodSecuritySettings {
+    /// Parses the labels of a namespace and reports invalid ones. An invalid level counts as restricted for `enforce`
+    /// and as privileged for the other modes.
     pub(super) fn of(namespace: &Value) -> (Self, Vec<StatusCause>) {
-        let mut labels = Labels { namespace, causes: Vec::new() };
-        let enforced = labels.level("enforce", Level::Restricted);
-        let enforce = Standard {
-            level: enforced.map_or(Level::Privileged, |(level, _)| level),
-            version: labels.version("enforce").unwrap_or(Version::Latest),
+        let mut labels = SettingsParser { namespace, causes: Vec::new() };
+        let enforced = labels.level("enforce", PodSecurityLevel::Restricted);
+        let enforce = PodSecurityStandard {
+            level: enforced.map_or(PodSecurityLevel::Privileged, |(level, _)| level),
+            version: labels.version("enforce").unwrap_or(PodSecurityVersion::Latest),
         };
-        let audit = Standard {
-            level: labels.level("audit", Level::Privileged).map_or(Level::Privileged, |(level, _)| level),
-            version: labels.version("audit").unwrap_or(Version::Latest),
+        let audit = PodSecurityStandard {
+            level: labels
+                .level("audit", PodSecurityLevel::Privileged)
+                .map_or(PodSecurityLevel::Privileged, |(level, _)| level),
+            version: labels.version("audit").unwrap_or(PodSecurityVersion::Latest),
         };
-        let warned = labels.level("warn", Level::Privileged);
+        let warned = labels.level("warn", PodSecurityLevel::Privileged);
         let version = labels.version("warn");
-        // Who is refused something should be warned of it in templates, too.
-        let follows = warned.is_none() && enforced.is_some_and(|(level, said)| said && level > Level::Privileged);
-        let warn = match follows {
-            true => Standard { level: enforce.level, version: version.unwrap_or(enforce.version) },
-            false => Standard {
-                level: warned.map_or(Level::Privileged, |(level, _)| level),
-                version: version.unwrap_or(Version::Latest),
-            },
+        // An enforced level also warns in templates, unless `warn` is set.
+        let follows =
+            warned.is_none() && enforced.is_some_and(|(level, said)| said && level > PodSecurityLevel::Privileged);
+        let warn = if follows {
+            PodSecurityStandard { level: enforce.level, version: version.unwrap_or(enforce.version) }
+        } else {
+            PodSecurityStandard {
+                level: warned.map_or(PodSecurityLevel::Privileged, |(level, _)| level),
+                version: version.unwrap_or(PodSecurityVersion::Latest),
+            }
         };
         (Self { enforce, audit, warn }, labels.causes)
     }
 
-    /// Whether it allows everything, silently.
+    /// Returns true if it neither refuses nor warns of anything.
     pub(super) fn is_privileged(&self) -> bool {
-        [self.enforce, self.audit, self.warn].iter().all(|standard| standard.level == Level::Privileged)
+        [self.enforce, self.audit, self.warn].iter().all(|standard| standard.level == PodSecurityLevel::Privileged)
     }
 }
 
-struct Labels<'a> {
+struct SettingsParser<'a> {
     namespace: &'a Value,
     causes: Vec<StatusCause>,
 }
 
-impl Labels<'_> {
-    /// The level, and whether the label says it; `wrong` where the label says none.
-    fn level(&mut self, mode: &str, wrong: Level) -> Option<(Level, bool)> {
+impl SettingsParser<'_> {
+    /// Returns the level and true if the label sets it; `wrong` for an invalid label.
+    fn level(&mut self, mode: &str, wrong: PodSecurityLevel) -> Option<(PodSecurityLevel, bool)> {
         let key = format!("pod-security.kubernetes.io/{mode}");
         let text = object::label(self.namespace, &key)?;
-        let level = Level::parse(text);
+        let level = PodSecurityLevel::parse(text);
         if level.is_none() {
             self.refuse(&key, text, "must be one of privileged, baseline, restricted");
         }
         Some((level.unwrap_or(wrong), level.is_some()))
     }
 
-    fn version(&mut self, mode: &str) -> Option<Version> {
+    fn version(&mut self, mode: &str) -> Option<PodSecurityVersion> {
         let key = format!("pod-security.kubernetes.io/{mode}-version");
         let text = object::label(self.namespace, &key)?;
-        let version = Version::parse(text);
+        let version = PodSecurityVersion::parse(text);
         if version.is_none() {
             self.refuse(&key, text, r#"must be "latest" or "v1.x""#);
         }
-        Some(version.unwrap_or(Version::Latest))
+        Some(version.unwrap_or(PodSecurityVersion::Latest))
     }
 
     fn refuse(&mut self, key: &str, value: &str, why: &str) {

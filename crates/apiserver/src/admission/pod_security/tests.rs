@@ -6,10 +6,11 @@ fn labelled(labels: Value) -> Value {
     json!({"metadata": {"labels": labels}})
 }
 
-fn refused(level: Level, minor: u32, spec: &Value) -> String {
-    let version = if minor == 0 { policy::Version::Latest } else { policy::Version::Minor(minor) };
+fn refused(level: PodSecurityLevel, minor: u32, spec: &Value) -> String {
+    let version =
+        if minor == 0 { policy::PodSecurityVersion::Latest } else { policy::PodSecurityVersion::Minor(minor) };
     let annotations = json!({});
-    details(&violations(Standard { level, version }, Some(&annotations), spec))
+    details(&violations(PodSecurityStandard { level, version }, Some(&annotations), spec))
 }
 
 #[test]
@@ -35,7 +36,7 @@ fn labels_set_the_policy() {
             2,
         ),
     ] {
-        let (policy, causes) = Policy::of(&labelled(labels));
+        let (policy, causes) = PodSecuritySettings::of(&labelled(labels));
         let shown = [policy.enforce, policy.audit, policy.warn].map(|standard| standard.to_string());
         assert_eq!(shown, expected, "{case}");
         assert_eq!(causes.len(), wrong, "{case}: {causes:?}");
@@ -43,7 +44,7 @@ fn labels_set_the_policy() {
 }
 
 #[test]
-fn what_baseline_refuses() {
+fn baseline_violations() {
     for (spec, expected) in [
         (json!({"containers": [{"name": "a"}]}), ""),
         (
@@ -88,12 +89,12 @@ fn what_baseline_refuses() {
         ),
         (json!({"hostUsers": false, "containers": [{"name": "a", "securityContext": {"procMount": "Unmasked"}}]}), ""),
     ] {
-        assert_eq!(refused(Level::Baseline, 0, &spec), expected, "{spec}");
+        assert_eq!(refused(PodSecurityLevel::Baseline, 0, &spec), expected, "{spec}");
     }
 }
 
 #[test]
-fn what_restricted_refuses() {
+fn restricted_violations() {
     let good = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
     let with = |key: &str, value: Value| {
         let mut context = good.clone();
@@ -129,6 +130,6 @@ fn what_restricted_refuses() {
             r#"restricted volume types (volumes "b", "c" use restricted volume types "hostPath", "unknown")"#,
         ),
     ] {
-        assert_eq!(refused(Level::Restricted, minor, &spec), expected, "{spec}");
+        assert_eq!(refused(PodSecurityLevel::Restricted, minor, &spec), expected, "{spec}");
     }
 }

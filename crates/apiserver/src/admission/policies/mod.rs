@@ -1,9 +1,10 @@
-//! Admission policies: expressions of a logical cluster's own that decide on requests, bound to what they are for.
+//! Admission policies: CEL expressions of a logical cluster, bound to the requests they decide on.
 //!
-//! A policy does nothing without a binding. It is evaluated once for each of its bindings that match, and for each object that a
-//! binding names as parameters.
+//! A policy has no effect without a binding. It is evaluated once for each matching binding and each parameter object
+//! that the binding names.
 
 mod config;
+mod failures;
 mod mutating;
 mod params;
 mod validating;
@@ -12,18 +13,18 @@ use portolan_types::Status;
 use tokio::sync::OnceCell;
 
 use super::{
-    Request,
-    expressions::{Rights, Seen, Subject},
-    matching::{Invocation, Matching},
-    review::{States, Versions},
+    expressions::{ExpressionInput, ExpressionRights, ExpressionSubject},
+    matching::{Invocation, RequestMatcher},
+    review::{ConvertedStates, ObjectStates},
 };
-use params::Trouble;
+use crate::hooks::AdmissionRequest;
+use params::ParamsError;
 
-pub(super) use config::{Policy, policies_of, policy_name};
-pub(super) use mutating::{Rounds, mutate};
+pub(super) use config::{AdmissionPolicy, policies_of, policy_name};
+pub(super) use mutating::{PolicyReinvocation, mutate};
 pub(super) use validating::validate;
 
-/// The group of the objects that no policy is asked about: one that refuses everything could never be removed.
+/// Group that policies never apply to: a policy that refuses everything could not be removed otherwise.
 const GROUP: &str = "admissionregistration.k8s.io";
 const EXEMPT: [&str; 4] = [
     "validatingadmissionpolicies",
@@ -31,7 +32,7 @@ const EXEMPT: [&str; 4] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
 ];
-/// Questions of who somebody is and what they may do: a policy that refuses them would lock everybody out.
+/// Reviews of identity and permission, exempt because a policy that refuses them would lock everyone out.
 const QUESTIONS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -41,37 +42,48 @@ const QUESTIONS: [(&str, &str); 6] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-fn is_exempt(request: &Request<'_>) -> bool {
+fn is_exempt(request: &AdmissionRequest<'_>) -> bool {
     let (group, resource) = (&*request.kind.gvk.group, &*request.kind.resource);
     (group == GROUP && EXEMPT.contains(&resource)) || QUESTIONS.contains(&(group, resource))
 }
 
-/// A request, while policies look at it.
-struct Asked<'a> {
-    matching: Matching<'a>,
-    versions: Versions,
-    /// The rights of who asks are looked up at most once.
-    rights: &'a OnceCell<Rights>,
+/// Request under evaluation by policies.
+struct PolicyRequest<'a> {
+    matching: RequestMatcher<'a>,
+    versions: ConvertedStates,
+    /// Rights of the requesting user, read at most once.
+    rights: &'a OnceCell<ExpressionRights>,
 }
 
-impl<'a> Asked<'a> {
-    /// What expressions see of it, in the version of these states.
-    async fn seen<'s>(&'s self, invocation: &'s Invocation, states: States<'s>) -> Result<Seen<'s>, Status> {
-        let Matching { api, request, object, old, .. } = self.matching;
-        let rights = self.rights.get_or_try_init(|| Rights::of(api, request.cluster.id, request.user)).await?;
+impl<'a> PolicyRequest<'a> {
+    /// Builds the input of expressions in the version of `states`.
+    async fn input<'s>(
+        &'s self,
+        invocation: &'s Invocation,
+        states: ObjectStates<'s>,
+    ) -> Result<ExpressionInput<'s>, Status> {
+        let RequestMatcher { context, request, object, old, .. } = self.matching;
+        let read = || ExpressionRights::of(&context.rbac, request.cluster.id, request.user);
+        let rights = self.rights.get_or_try_init(read).await?;
         let namespace = self.matching.own_namespace().await?;
-        Ok(Seen::of(Subject { api, request, invocation, object: object.or(old) }, states, namespace, rights))
+        let directory = &*context.storage.directory;
+        let subject = ExpressionSubject { directory, request, invocation, object: object.or(old) };
+        Ok(ExpressionInput::of(subject, states, namespace, rights))
     }
 
-    /// The states in the version of an invocation.
+    /// Returns the object states in the version of an invocation.
     ///
     /// # Errors
-    /// What is wrong with the binding that wants them so.
-    async fn states(&mut self, invocation: &Invocation) -> Result<States<'a>, Trouble> {
-        let Matching { api, request, object, old, .. } = self.matching;
-        self.versions.get(api, request, invocation, (object, old)).await.map_err(|unfit| match Trouble::from(unfit) {
-            Trouble::Configured(why) => Trouble::Configured(format!("failed to convert object version: {why}")),
-            failed => failed,
+    /// Error of the binding that asks for that version.
+    async fn states(&mut self, invocation: &Invocation) -> Result<ObjectStates<'a>, ParamsError> {
+        let RequestMatcher { object, old, .. } = self.matching;
+        self.versions.get(self.matching.view(invocation), object, old).await.map_err(|show_error| {
+            match ParamsError::from(show_error) {
+                ParamsError::AdmissionConfigCache(why) => {
+                    ParamsError::AdmissionConfigCache(format!("failed to convert object version: {why}"))
+                }
+                failed => failed,
+            }
         })
     }
 }

@@ -1,306 +1,281 @@
-//! MutatingAdmissionPolicies: what they change.
+//! MutatingAdmissionPolicies.
 
-use portolan_cel::policy::{Change, Matched};
-use portolan_machinery::{
+use portolan_cel::policy::{ConditionMatch, MutationPatch};
+use portolan_codec::decode::FieldValidation;
+use portolan_merge::{
     apply,
-    decode::FieldValidation,
-    patch::{self, Misfit},
+    patch::{self, PatchFailure},
 };
-use portolan_types::{GroupResource, Status, StatusCause, object};
+use portolan_types::{GroupResource, Status, object};
 use serde_json::Value;
 use tokio::{sync::OnceCell, time::Instant};
 
-use crate::{ApiServer, metrics};
-
 use super::{
     super::{
-        Request,
-        configured::MUTATING_POLICIES,
-        expressions::{Rights, Seen, Subject},
-        forbidden, lookup,
-        matching::{Invocation, Matching},
+        AdmissionContext,
+        config_cache::MUTATING_POLICIES,
+        expressions::{ExpressionInput, ExpressionRights, ExpressionSubject},
+        lookup,
+        matching::{Invocation, RequestMatcher},
+        reinvocation::{self, MutatingRequest},
         reread::reread,
-        review::{self, Versions},
-        rounds,
+        review::{ConvertedStates, RequestView},
     },
-    config::{Binding, Policy},
+    config::{AdmissionPolicy, PolicyBinding},
+    failures::PolicyFailures,
     is_exempt,
-    params::{self, Allowance, Trouble},
+    params::{self, ParamsBudget, ParamsError, ParamsReader},
 };
+use crate::{hooks::AdmissionRequest, metrics, storage::StorageContext};
 
-/// Rounds of policies: by the uids of a policy and of one of its bindings, and by what its parameters are called.
-pub(in crate::admission) type Rounds = rounds::Rounds<Key>;
-type Key = (String, String, Params);
-/// Parameters by namespace and name.
-type Params = (String, String);
+/// Reinvocation state of policies, keyed by the uids of policy and binding and by the name of the parameters.
+pub(in crate::admission) type PolicyReinvocation = reinvocation::ReinvocationState<InvocationKey>;
+type InvocationKey = (String, String, ParamsName);
+/// Namespace and name of parameters.
+type ParamsName = (String, String);
 
-/// Lets the policies of the logical cluster change the object.
+/// Applies the policies of the logical cluster to the object.
 ///
 /// # Errors
-/// What the first policy says that cannot be evaluated and must be.
+/// The error of the first failing policy whose failure policy is `Fail`.
 pub(in crate::admission) async fn mutate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    asked: MutatingRequest<'_>,
     object: &mut Value,
-    old: Option<&Value>,
-    rounds: &mut Rounds,
+    reinvocation: &mut PolicyReinvocation,
 ) -> Result<(), Status> {
-    let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
-        return Ok(());
-    };
+    let MutatingRequest { context, request, old } = asked;
+    let configuration = context.configuration.of(request.cluster.id).await?;
+    let Some(configuration) = configuration.filter(|_| !is_exempt(request)) else { return Ok(()) };
     configuration.check_readable(&MUTATING_POLICIES)?;
     let policies = &configuration.mutating_policies;
     if policies.is_empty() {
         return Ok(());
     }
-    let (mut complaints, mut versions) = (Complaints::default(), Versions::default());
-    let invocations = invocations(api, request, (object, old), policies, &mut versions, &mut complaints).await?;
+    let mut state = MutationState::default();
+    let invocations = invocations(asked, object, policies, &mut state).await?;
     if !invocations.is_empty() {
-        let namespace = match request.kind.gvk.group.is_empty() && *request.kind.resource == *"namespaces" {
-            true => None,
-            false => namespace_of(api, request).await?,
+        let namespace = if request.kind.gvk.group.is_empty() && *request.kind.resource == *"namespaces" {
+            None
+        } else {
+            namespace_of(&context.storage, request).await?
         };
-        let rights = Rights::of(api, request.cluster.id, request.user).await?;
-        let mutation = Mutation { api, request, old, namespace: namespace.as_ref(), rights: &rights };
+        let rights = ExpressionRights::of(&context.rbac, request.cluster.id, request.user).await?;
+        let mutation = PolicyMutation { context, request, old, namespace: namespace.as_ref(), rights: &rights };
         for one in &invocations {
-            mutation.run(one, object, rounds, &mut versions, &mut complaints).await?;
+            mutation.run(one, object, reinvocation, &mut state).await?;
         }
-        rounds.end(Some(object));
+        reinvocation.end_first_round(Some(object));
     }
-    complaints.into_result(request, object)
+    state.failures.into_result(request, object)
 }
 
-async fn namespace_of(api: &ApiServer, request: &Request<'_>) -> Result<Option<Value>, Status> {
+async fn namespace_of(storage: &StorageContext, request: &AdmissionRequest<'_>) -> Result<Option<Value>, Status> {
     if request.namespace.is_empty() {
         return Ok(None);
     }
-    let found = lookup::namespace(api, request.cluster.id, request.namespace).await?;
+    let found = lookup::namespace(storage, request.cluster.id, request.namespace).await?;
     found.map(Some).ok_or_else(|| Status::not_found(&GroupResource::new("", "namespaces"), request.namespace))
 }
 
-/// What policies could not do, in the order in which it happened.
+/// State of all policies of one request.
 #[derive(Default)]
-struct Complaints(Vec<Complaint>);
-
-struct Complaint {
-    message: String,
-    /// Empty for that of a refusal.
-    reason: &'static str,
+struct MutationState {
+    versions: ConvertedStates,
+    failures: PolicyFailures,
 }
 
-impl Complaints {
-    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: &'static str) {
-        if policy.fails_open {
-            return;
-        }
-        let name = &policy.name;
-        let message = match binding {
-            Some(binding) => format!("policy '{name}' with binding '{}' denied request: {why}", binding.name),
-            None => format!("policy {name:?} denied request: {why}"),
-        };
-        self.0.push(Complaint { message, reason });
-    }
-
-    fn configured(&mut self, policy: &Policy, binding: Option<&Binding>, trouble: Trouble) -> Result<(), Status> {
-        match trouble {
-            Trouble::Failed(status) => Err(status),
-            Trouble::Configured(why) => {
-                let which = if binding.is_some() { "binding" } else { "policy" };
-                self.add(policy, binding, &format!("failed to configure {which}: {why}"), "");
-                Ok(())
-            }
-        }
-    }
-
-    fn into_result(self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
-        let Some(first) = self.0.first() else { return Ok(()) };
-        let status = forbidden(request, Some(object), "admission request denied by policy");
-        let mut details = status.details().clone();
-        let cause = |one: &Complaint| StatusCause { message: one.message.clone(), ..StatusCause::default() };
-        details.causes.extend(self.0.iter().map(cause));
-        // Whatever the reason, the code is that of a refusal.
-        let reason = if first.reason.is_empty() { "Forbidden" } else { first.reason };
-        Err(Status::foreign(403, reason, first.message.clone(), Some(details)))
-    }
-}
-
-/// A policy to be evaluated for one of its bindings, with one object of parameters.
-struct Bound<'p> {
-    policy: &'p Policy,
-    binding: &'p Binding,
+/// Policy to evaluate for one of its bindings, with one parameter object.
+struct BoundPolicy<'p> {
+    policy: &'p AdmissionPolicy,
+    binding: &'p PolicyBinding,
     invocation: Invocation,
     params: Option<Value>,
-    key: Key,
+    key: InvocationKey,
 }
 
-/// Which policies are for the request, as it is before any of them changes it.
+/// Returns the policies that match the request as it is before any of them changes it.
 async fn invocations<'p>(
-    api: &ApiServer,
-    request: &Request<'_>,
-    (object, old): (&Value, Option<&Value>),
-    policies: &'p [Policy],
-    versions: &mut Versions,
-    complaints: &mut Complaints,
-) -> Result<Vec<Bound<'p>>, Status> {
+    asked: MutatingRequest<'_>,
+    object: &Value,
+    policies: &'p [AdmissionPolicy],
+    state: &mut MutationState,
+) -> Result<Vec<BoundPolicy<'p>>, Status> {
+    let (MutatingRequest { context, request, old }, failures) = (asked, &mut state.failures);
     let namespace = OnceCell::new();
-    let matching = Matching { api, request, object: Some(object), old, namespace: &namespace };
-    let (mut found, mut allowance) = (Vec::new(), Allowance::new());
+    let matching = RequestMatcher { context, request, object: Some(object), old, namespace: &namespace };
+    let (mut found, mut budget) = (Vec::new(), ParamsBudget::new());
     for policy in policies {
         let invocation = match matching.invocation(&policy.criteria).await {
             Ok(Some(invocation)) => invocation,
             Ok(None) => continue,
             Err(why) => {
-                complaints.configured(policy, None, Trouble::Configured(why.message().to_owned()))?;
+                failures.configured(policy, None, ParamsError::AdmissionConfigCache(why.message().to_owned()))?;
                 continue;
             }
         };
-        let kind = match params::kind(api, request.cluster.id, policy).await {
+        let kind = match params::kind(&context.kinds, request.cluster.id, policy).await {
             Ok(kind) => kind,
-            Err(trouble) => {
-                complaints.configured(policy, None, trouble)?;
+            Err(error) => {
+                failures.configured(policy, None, error)?;
                 continue;
             }
+        };
+        let reader = ParamsReader {
+            conversion: &context.conversion,
+            cluster: request.cluster.id,
+            namespace: request.namespace,
+            target: kind.as_ref(),
         };
         for binding in &policy.bindings {
-            if !is_for(&matching, binding)
+            if !binding_matches(&matching, binding)
                 .await
-                .or_else(|trouble| complaints.configured(policy, Some(binding), trouble).map(|()| false))?
+                .or_else(|error| failures.configured(policy, Some(binding), error).map(|()| false))?
             {
                 continue;
             }
-            if let Err(unfit) = versions.get(api, request, &invocation, (Some(object), old)).await {
-                complaints.configured(policy, None, unfit.into())?;
+            if let Err(show_error) = state.versions.get(matching.view(&invocation), Some(object), old).await {
+                failures.configured(policy, None, show_error.into())?;
                 continue;
             }
-            match params::collect(api, request.cluster.id, kind.as_ref(), binding, request.namespace, &mut allowance)
-                .await
-            {
-                Ok(all) => found.extend(all.into_iter().map(|params| Bound {
+            match reader.collect(binding, &mut budget).await {
+                Ok(all) => found.extend(all.into_iter().map(|params| BoundPolicy {
                     policy,
                     binding,
                     invocation: invocation.clone(),
                     key: (policy.uid.clone(), binding.uid.clone(), name_of(params.as_ref())),
                     params,
                 })),
-                Err(trouble) => complaints.configured(policy, Some(binding), trouble)?,
+                Err(error) => failures.configured(policy, Some(binding), error)?,
             }
         }
     }
     Ok(found)
 }
 
-fn name_of(params: Option<&Value>) -> Params {
+fn name_of(params: Option<&Value>) -> ParamsName {
     params.map(|params| (object::namespace(params).to_owned(), object::name(params).to_owned())).unwrap_or_default()
 }
 
-/// Whether a binding is for the request.
-async fn is_for(matching: &Matching<'_>, binding: &Binding) -> Result<bool, Trouble> {
+/// Returns true if a binding matches the request.
+async fn binding_matches(matching: &RequestMatcher<'_>, binding: &PolicyBinding) -> Result<bool, ParamsError> {
     let Some(criteria) = &binding.criteria else { return Ok(true) };
     let matched = matching.invocation(criteria).await;
-    matched.map(|found| found.is_some()).map_err(|why| Trouble::Configured(why.message().to_owned()))
+    matched.map(|found| found.is_some()).map_err(|why| ParamsError::AdmissionConfigCache(why.message().to_owned()))
 }
 
-/// A request, while policies change its object.
-struct Mutation<'a> {
-    api: &'a ApiServer,
-    request: &'a Request<'a>,
+/// Request whose object policies change.
+struct PolicyMutation<'a> {
+    context: &'a AdmissionContext,
+    request: &'a AdmissionRequest<'a>,
     old: Option<&'a Value>,
     namespace: Option<&'a Value>,
-    rights: &'a Rights,
+    rights: &'a ExpressionRights,
 }
 
-impl Mutation<'_> {
-    /// Evaluates one policy for one of its bindings, mutation after mutation.
+impl PolicyMutation<'_> {
+    fn view<'v>(&'v self, invocation: &'v Invocation) -> RequestView<'v> {
+        RequestView { conversion: &self.context.conversion, request: self.request, invocation }
+    }
+
+    /// Evaluates the mutations of one policy for one of its bindings, in order.
     async fn run(
         &self,
-        bound: &Bound<'_>,
+        bound: &BoundPolicy<'_>,
         object: &mut Value,
-        rounds: &mut Rounds,
-        versions: &mut Versions,
-        complaints: &mut Complaints,
+        reinvocation: &mut PolicyReinvocation,
+        state: &mut MutationState,
     ) -> Result<(), Status> {
-        let Bound { policy, binding, params, .. } = bound;
-        let expressions = &self.api.expressions;
+        let MutationState { versions, failures } = state;
+        let BoundPolicy { policy, binding, params, .. } = bound;
+        let expressions = &self.context.expressions;
         let compiled = expressions.mutating(&policy.source);
-        let seen = self.seen(bound, object, versions).await?;
-        match expressions.applies(&compiled, &seen, params.as_ref()).await? {
-            Matched::Yes => {}
-            Matched::No(_) | Matched::Ignored => return Ok(()),
-            Matched::Failed(why) => {
-                complaints.add(policy, Some(binding), &why, "Invalid");
+        let input = self.input(bound, object, versions).await?;
+        match expressions.applies(&compiled, &input, params.as_ref()).await? {
+            ConditionMatch::Yes => {}
+            ConditionMatch::No(_) | ConditionMatch::Ignored => return Ok(()),
+            ConditionMatch::Failed(why) => {
+                failures.add(policy, Some(binding), &why, "Invalid");
                 return Ok(());
             }
         }
-        drop(seen);
-        if !rounds.includes(&bound.key) {
+        drop(input);
+        if !reinvocation.includes(&bound.key) {
             return Ok(());
         }
-        let asked = metrics::Asked { policy: &policy.name, binding: &binding.name };
+        let asked = metrics::PolicyLabels { policy: &policy.name, binding: &binding.name };
         let mut changed = false;
         for at in 0..compiled.mutations() {
-            let (started, seen) = (Instant::now(), self.seen(bound, object, versions).await?);
-            let made = match expressions.change(&compiled, at, &seen, params.as_ref()).await? {
+            let (started, input) = (Instant::now(), self.input(bound, object, versions).await?);
+            let made = match expressions.change(&compiled, at, &input, params.as_ref()).await? {
                 Ok(Some(change)) => self.changed(bound, object, &change).await,
                 Ok(None) => continue,
-                Err(why) => Err(Failed::Policy(why)),
+                Err(why) => Err(MutationError::AdmissionPolicy(why)),
             };
-            drop(seen);
+            drop(input);
             let told = match &made {
                 Ok(_) => Ok(()),
-                Err(Failed::Policy(why)) => Err(why.as_str()),
-                Err(Failed::Request(status)) => Err(status.message()),
+                Err(MutationError::AdmissionPolicy(why)) => Err(why.as_str()),
+                Err(MutationError::AdmissionRequest(status)) => Err(status.message()),
             };
-            self.api.metrics.policies.mutated(asked, told, started.elapsed());
+            self.context.metrics.policies.mutated(asked, told, started.elapsed());
             match made {
                 Ok(made) if made == *object => {}
                 Ok(made) => {
                     (*object, changed) = (made, true);
                     versions.object_changed();
                 }
-                Err(Failed::Policy(why)) => complaints.add(policy, Some(binding), &why, "Invalid"),
-                Err(Failed::Request(status)) => return Err(status),
+                Err(MutationError::AdmissionPolicy(why)) => failures.add(policy, Some(binding), &why, "Invalid"),
+                Err(MutationError::AdmissionRequest(status)) => return Err(status),
             }
         }
-        rounds.called(bound.key.clone(), changed, policy.reinvoked);
+        reinvocation.record_call(bound.key.clone(), changed, policy.reinvoked);
         Ok(())
     }
 
-    async fn seen<'s>(
+    async fn input<'s>(
         &'s self,
-        bound: &'s Bound<'_>,
+        bound: &'s BoundPolicy<'_>,
         object: &'s Value,
-        versions: &mut Versions,
-    ) -> Result<Seen<'s>, Status> {
+        versions: &mut ConvertedStates,
+    ) -> Result<ExpressionInput<'s>, Status> {
         let (request, invocation) = (self.request, &bound.invocation);
-        let states = versions.get(self.api, request, invocation, (Some(object), self.old)).await?;
-        let subject = Subject { api: self.api, request, invocation, object: Some(object) };
-        Ok(Seen::of(subject, states, self.namespace, self.rights))
+        let states = versions.get(self.view(invocation), Some(object), self.old).await?;
+        let directory = &*self.context.storage.directory;
+        let subject = ExpressionSubject { directory, request, invocation, object: Some(object) };
+        Ok(ExpressionInput::of(subject, states, self.namespace, self.rights))
     }
 
-    /// The object with a change, in canonical form and complete.
-    async fn changed(&self, bound: &Bound<'_>, object: &Value, change: &Change) -> Result<Value, Failed> {
-        let (request, invocation) = (self.request, &bound.invocation);
-        let seen = review::shown(self.api, request, invocation, object).await.map_err(Failed::Request)?;
+    /// Applies a change to the object and returns it canonical and complete.
+    async fn changed(
+        &self,
+        bound: &BoundPolicy<'_>,
+        object: &Value,
+        change: &MutationPatch,
+    ) -> Result<Value, MutationError> {
+        let view = self.view(&bound.invocation);
+        let input = view.converted(object).await.map_err(MutationError::AdmissionRequest)?;
         let (changed, validation) = match change {
-            Change::Apply(configuration) => (self.laid_over(bound, &seen, configuration)?, FieldValidation::Ignore),
-            Change::Patch(operations) => match patch::apply_operations(&seen, operations) {
+            MutationPatch::Apply(configuration) => {
+                (self.laid_over(bound, &input, configuration)?, FieldValidation::Ignore)
+            }
+            MutationPatch::Patch(operations) => match patch::apply_operations(&input, operations) {
                 Ok(changed) => (changed, FieldValidation::Strict),
-                // A test that does not hold leaves the object as it is.
-                Err(Misfit::Test(_)) => return Ok(object.clone()),
-                Err(Misfit::Operation(why) | Misfit::Budget(why)) => {
-                    return Err(Failed::Policy(format!("JSON Patch: {why}")));
+                // A JSON patch `test` that fails leaves the object unchanged.
+                Err(PatchFailure::Test(_)) => return Ok(object.clone()),
+                Err(PatchFailure::Operation(why) | PatchFailure::Budget(why)) => {
+                    return Err(MutationError::AdmissionPolicy(format!("JSON Patch: {why}")));
                 }
             },
         };
-        let read = reread(self.api, request, invocation, (object, changed), validation).await;
-        read.map_err(Failed::Request)
+        let read = reread(view, object, changed, validation).await;
+        read.map_err(MutationError::AdmissionRequest)
     }
 
-    fn laid_over(&self, bound: &Bound<'_>, seen: &Value, configuration: &Value) -> Result<Value, Failed> {
+    fn laid_over(&self, bound: &BoundPolicy<'_>, input: &Value, configuration: &Value) -> Result<Value, MutationError> {
         let kind = &bound.invocation.kind;
         let Some(schema) = self.request.table.object_type(&kind.group, &kind.version, &kind.kind) else {
             let (group, version, kind) = (&kind.group, &kind.version, &kind.kind);
-            return Err(Failed::Request(Status::new(
+            return Err(MutationError::AdmissionRequest(Status::new(
                 portolan_types::Reason::ServiceUnavailable,
                 format!(
                     "Resource kind {group}/{version}, Kind={kind} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available."
@@ -309,17 +284,17 @@ impl Mutation<'_> {
         };
         let mut configuration = configuration.clone();
         for key in ["apiVersion", "kind"] {
-            configuration[key] = seen.get(key).cloned().unwrap_or_default();
+            configuration[key] = input.get(key).cloned().unwrap_or_default();
         }
-        apply::lay_over(self.request.table, schema, seen, &configuration)
-            .map_err(|why| Failed::Policy(format!("error applying patch: {why}")))
+        apply::lay_over(self.request.table, schema, input, &configuration)
+            .map_err(|why| MutationError::AdmissionPolicy(format!("error applying patch: {why}")))
     }
 }
 
-/// Why a change cannot be made.
-enum Failed {
-    /// The policy is wrong, which it may not matter.
-    Policy(String),
-    /// The request fails, whatever the policy says.
-    Request(Status),
+/// Error of a mutation.
+enum MutationError {
+    /// Error of the policy, subject to its failure policy.
+    AdmissionPolicy(String),
+    /// Error of the request, whatever the failure policy.
+    AdmissionRequest(Status),
 }

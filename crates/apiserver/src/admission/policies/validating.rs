@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies: what they refuse, warn of, and write for auditors.
+//! ValidatingAdmissionPolicies: refusals, warnings and audit annotations.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,48 +7,46 @@ use portolan_types::{Status, StatusCause};
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::Instant};
 
-use crate::{ApiServer, metrics};
-
 use super::{
     super::{
-        Request,
-        configured::VALIDATING_POLICIES,
+        AdmissionContext,
+        config_cache::VALIDATING_POLICIES,
         forbidden,
-        matching::{Invocation, Matching},
-        review::Versions,
+        matching::{Invocation, RequestMatcher},
+        review::ConvertedStates,
     },
-    Asked,
-    config::{Binding, Policy},
+    PolicyRequest,
+    config::{AdmissionPolicy, PolicyBinding},
     is_exempt,
-    params::{self, Allowance, Trouble},
+    params::{self, ParamsBudget, ParamsError, ParamsReader},
 };
+use crate::{hooks::AdmissionRequest, metrics};
 
-/// The longest value of an annotation, in bytes.
+/// Length limit of an annotation value, in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
-/// What a binding may want to be done about a validation that does not hold.
+// Validation actions of a binding.
 const DENY: &str = "Deny";
 const WARN: &str = "Warn";
 const AUDIT: &str = "Audit";
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// Asks the policies of the logical cluster whether the object may be stored; `None` for deletions.
+/// Evaluates the policies of the logical cluster on the object; `None` for deletions.
 ///
 /// # Errors
-/// What the first policy that refuses it says, with its reason.
+/// The refusal of the first policy that denies the request.
 pub(in crate::admission) async fn validate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
-        return Ok(());
-    };
+    let configuration = context.configuration.of(request.cluster.id).await?;
+    let Some(configuration) = configuration.filter(|_| !is_exempt(request)) else { return Ok(()) };
     configuration.check_readable(&VALIDATING_POLICIES)?;
     let (namespace, rights) = (OnceCell::new(), OnceCell::new());
-    let matching = Matching { api, request, object, old, namespace: &namespace };
-    let asked = Asked { matching, versions: Versions::default(), rights: &rights };
-    let mut review = Review { asked, allowance: Allowance::new(), denied: None };
+    let matching = RequestMatcher { context, request, object, old, namespace: &namespace };
+    let asked = PolicyRequest { matching, versions: ConvertedStates::default(), rights: &rights };
+    let mut review = PolicyReview { asked, budget: ParamsBudget::new(), denied: None };
     for policy in &configuration.validating_policies {
         review.policy(policy).await?;
     }
@@ -58,14 +56,14 @@ pub(in crate::admission) async fn validate(
     }
 }
 
-/// The first refusal, which is the one that is told.
-struct Denied {
+/// First refusal, which the client sees.
+struct PolicyDenial {
     message: String,
     reason: String,
 }
 
-impl Denied {
-    fn into_status(self, request: &Request<'_>, object: Option<&Value>) -> Status {
+impl PolicyDenial {
+    fn into_status(self, request: &AdmissionRequest<'_>, object: Option<&Value>) -> Status {
         let status = forbidden(request, object, &self.message);
         let mut details = status.details().clone();
         details.causes.push(StatusCause { message: self.message, ..StatusCause::default() });
@@ -79,38 +77,62 @@ impl Denied {
     }
 }
 
-/// Annotations of one policy, each with the values that its bindings gave it.
-type Annotations = BTreeMap<String, Vec<String>>;
+/// Audit annotations of one policy, each with the values that its bindings gave it.
+type AuditAnnotations = BTreeMap<String, Vec<String>>;
 
-/// A request under review.
-struct Review<'a> {
-    asked: Asked<'a>,
-    allowance: Allowance,
-    denied: Option<Denied>,
+/// Request under review.
+struct PolicyReview<'a> {
+    asked: PolicyRequest<'a>,
+    budget: ParamsBudget,
+    denied: Option<PolicyDenial>,
 }
 
-impl Review<'_> {
-    async fn policy(&mut self, policy: &Policy) -> Result<(), Status> {
-        let Matching { api, request, .. } = self.asked.matching;
+/// Validation of a policy that does not hold.
+struct FailedValidation {
+    /// Index of its expression.
+    index: usize,
+    message: String,
+    reason: String,
+}
+
+/// Policy to evaluate for one of its bindings.
+struct PolicyEvaluation<'p> {
+    policy: &'p AdmissionPolicy,
+    binding: &'p PolicyBinding,
+    invocation: &'p Invocation,
+    /// Parameter objects, each with an evaluation of its own.
+    params: &'p [Option<Value>],
+}
+
+impl PolicyReview<'_> {
+    async fn policy(&mut self, policy: &AdmissionPolicy) -> Result<(), Status> {
+        let RequestMatcher { context, request, .. } = self.asked.matching;
         let invocation = match self.asked.matching.invocation(&policy.criteria).await {
             Ok(Some(invocation)) => invocation,
             Ok(None) => return Ok(()),
-            Err(why) => return self.trouble(policy, None, Trouble::Configured(why.message().to_owned())),
+            Err(why) => return self.error(policy, None, ParamsError::AdmissionConfigCache(why.message().to_owned())),
         };
-        let kind = match params::kind(api, request.cluster.id, policy).await {
+        let kind = match params::kind(&context.kinds, request.cluster.id, policy).await {
             Ok(kind) => kind,
-            Err(trouble) => return self.trouble(policy, None, trouble),
+            Err(error) => return self.error(policy, None, error),
         };
-        let mut annotations = Annotations::new();
+        let reader = ParamsReader {
+            conversion: &context.conversion,
+            cluster: request.cluster.id,
+            namespace: request.namespace,
+            target: kind.as_ref(),
+        };
+        let mut annotations = AuditAnnotations::new();
         for binding in &policy.bindings {
-            if !self.is_for(policy, binding).await? {
+            if !self.binding_matches(policy, binding).await? {
                 continue;
             }
-            let namespace = request.namespace;
-            let allowance = &mut self.allowance;
-            match params::collect(api, request.cluster.id, kind.as_ref(), binding, namespace, allowance).await {
-                Ok(params) => self.bound(policy, binding, &invocation, &params, &mut annotations).await?,
-                Err(trouble) => self.trouble(policy, Some(binding), trouble)?,
+            match reader.collect(binding, &mut self.budget).await {
+                Ok(params) => {
+                    let evaluation = PolicyEvaluation { policy, binding, invocation: &invocation, params: &params };
+                    self.evaluate(evaluation, &mut annotations).await?
+                }
+                Err(error) => self.error(policy, Some(binding), error)?,
             }
         }
         for (key, values) in annotations {
@@ -119,55 +141,54 @@ impl Review<'_> {
         Ok(())
     }
 
-    /// Whether a binding is for the request.
-    async fn is_for(&mut self, policy: &Policy, binding: &Binding) -> Result<bool, Status> {
+    /// Returns true if a binding matches the request.
+    async fn binding_matches(&mut self, policy: &AdmissionPolicy, binding: &PolicyBinding) -> Result<bool, Status> {
         let Some(criteria) = &binding.criteria else { return Ok(true) };
         match self.asked.matching.invocation(criteria).await {
             Ok(found) => Ok(found.is_some()),
             Err(why) => {
-                let trouble = Trouble::Configured(why.message().to_owned());
-                self.trouble(policy, Some(binding), trouble).map(|()| false)
+                let error = ParamsError::AdmissionConfigCache(why.message().to_owned());
+                self.error(policy, Some(binding), error).map(|()| false)
             }
         }
     }
 
     /// Evaluates a policy for one of its bindings.
-    async fn bound(
+    async fn evaluate(
         &mut self,
-        policy: &Policy,
-        binding: &Binding,
-        invocation: &Invocation,
-        params: &[Option<Value>],
-        annotations: &mut Annotations,
+        evaluation: PolicyEvaluation<'_>,
+        annotations: &mut AuditAnnotations,
     ) -> Result<(), Status> {
+        let PolicyEvaluation { policy, binding, invocation, params } = evaluation;
         if params.is_empty() {
             return Ok(());
         }
         let states = match self.asked.states(invocation).await {
             Ok(states) => states,
-            Err(trouble) => return self.trouble(policy, Some(binding), trouble),
+            Err(error) => return self.error(policy, Some(binding), error),
         };
-        let api = self.asked.matching.api;
+        let expressions = &self.asked.matching.context.expressions;
         let mut verdicts = Vec::with_capacity(params.len());
-        let seen = self.asked.seen(invocation, states).await?;
+        let input = self.asked.input(invocation, states).await?;
         for params in params {
             let started = Instant::now();
-            let verdict = api.expressions.validates(&policy.source, &seen, params.as_ref()).await?;
+            let verdict = expressions.validates(&policy.source, &input, params.as_ref()).await?;
             verdicts.push((verdict, started.elapsed()));
         }
-        drop(seen);
+        drop(input);
+        let labels = metrics::PolicyLabels { policy: &policy.name, binding: &binding.name };
         for (PolicyVerdict { decisions, annotations: found }, took) in verdicts {
-            // All expressions are evaluated at once: each has taken its part.
+            // All expressions are evaluated in one call; each is charged an equal part.
             let took = took / u32::try_from(decisions.len() + found.len()).unwrap_or(u32::MAX).max(1);
             for (at, decision) in decisions.into_iter().enumerate() {
                 if let PolicyDecision::Deny { message, reason, .. } = decision {
-                    self.count(policy, binding, &message, &binding.actions, took);
-                    self.act(policy, binding, at, (message, reason));
+                    self.count(labels, &message, &binding.actions, took);
+                    self.act(policy, binding, &FailedValidation { index: at, message, reason });
                 }
             }
             for found in found {
                 if let Err(why) = &found.value {
-                    self.count(policy, binding, why, &[DENY.to_owned()], took);
+                    self.count(labels, why, &[DENY.to_owned()], took);
                 }
                 self.collect(policy, binding, found, annotations);
             }
@@ -175,9 +196,8 @@ impl Review<'_> {
         Ok(())
     }
 
-    /// Counts a validation that does not hold, for each thing that the binding wants to be done.
-    fn count(&self, policy: &Policy, binding: &Binding, why: &str, actions: &[String], took: Duration) {
-        let asked = metrics::Asked { policy: &policy.name, binding: &binding.name };
+    /// Counts a failed validation once for each action of the binding.
+    fn count(&self, asked: metrics::PolicyLabels<'_>, why: &str, actions: &[String], took: Duration) {
         for action in actions {
             let action = match action.as_str() {
                 DENY => "deny",
@@ -185,23 +205,24 @@ impl Review<'_> {
                 AUDIT => "audit",
                 _ => continue,
             };
-            self.asked.matching.api.metrics.policies.refused(asked, why, action, took);
+            self.asked.matching.context.metrics.policies.refused(asked, why, action, took);
         }
     }
 
-    /// Does what the binding wants to be done about a validation that does not hold.
-    fn act(&mut self, policy: &Policy, binding: &Binding, at: usize, (message, reason): (String, String)) {
+    /// Takes the binding's actions for a failed validation.
+    fn act(&mut self, policy: &AdmissionPolicy, binding: &PolicyBinding, failed: &FailedValidation) {
         let request = self.asked.matching.request;
+        let FailedValidation { index, message, reason } = failed;
         for action in &binding.actions {
             match action.as_str() {
-                DENY => self.deny(policy, Some(binding), &message, &reason),
+                DENY => self.deny(policy, Some(binding), message, reason),
                 WARN => request.warn(format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                     policy.name, binding.name
                 )),
                 AUDIT => {
                     let failure = json!([{
-                        "message": message, "policy": policy.name, "binding": binding.name, "expressionIndex": at,
+                        "message": message, "policy": policy.name, "binding": binding.name, "expressionIndex": index,
                         "validationActions": binding.actions,
                     }]);
                     request.annotate(FAILURE, &failure.to_string());
@@ -213,10 +234,10 @@ impl Review<'_> {
 
     fn collect(
         &mut self,
-        policy: &Policy,
-        binding: &Binding,
+        policy: &AdmissionPolicy,
+        binding: &PolicyBinding,
         AuditAnnotation { key, value }: AuditAnnotation,
-        annotations: &mut Annotations,
+        annotations: &mut AuditAnnotations,
     ) {
         match value {
             Ok(mut value) => {
@@ -230,12 +251,17 @@ impl Review<'_> {
         }
     }
 
-    /// The policy cannot be evaluated, which it may not matter.
-    fn trouble(&mut self, policy: &Policy, binding: Option<&Binding>, trouble: Trouble) -> Result<(), Status> {
-        match trouble {
-            Trouble::Failed(status) => return Err(status),
-            Trouble::Configured(_) if policy.fails_open => {}
-            Trouble::Configured(why) => {
+    /// Handles an error of a policy according to its failure policy.
+    fn error(
+        &mut self,
+        policy: &AdmissionPolicy,
+        binding: Option<&PolicyBinding>,
+        error: ParamsError,
+    ) -> Result<(), Status> {
+        match error {
+            ParamsError::Failed(status) => return Err(status),
+            ParamsError::AdmissionConfigCache(_) if policy.fails_open => {}
+            ParamsError::AdmissionConfigCache(why) => {
                 let which = if binding.is_some() { "binding" } else { "policy" };
                 self.deny(policy, binding, &format!("failed to configure {which}: {why}"), "Invalid");
             }
@@ -243,9 +269,9 @@ impl Review<'_> {
         Ok(())
     }
 
-    fn deny(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: &str) {
+    fn deny(&mut self, policy: &AdmissionPolicy, binding: Option<&PolicyBinding>, why: &str, reason: &str) {
         let bound = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
-        self.denied.get_or_insert_with(|| Denied {
+        self.denied.get_or_insert_with(|| PolicyDenial {
             message: format!("ValidatingAdmissionPolicy '{}'{bound} denied request: {why}", policy.name),
             reason: reason.to_owned(),
         });

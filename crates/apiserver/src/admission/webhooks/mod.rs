@@ -1,38 +1,41 @@
 //! Mutating and validating webhooks.
 //!
-//! What a webhook says of one logical cluster's requests counts there only: configurations are read per logical cluster, and so
-//! are connections kept. A webhook that is slow takes a share of the places for writes, not all of them.
+//! A webhook decides only on requests of its own logical cluster: configurations and connections are kept per logical
+//! cluster. A slow webhook takes a share of the write permits, not all of them.
 
-mod answer;
+mod admission_review;
 mod config;
+mod failure;
+mod patches;
 
 use futures::{StreamExt as _, future::BoxFuture, stream};
-use portolan_cel::policy::Matched;
-use portolan_machinery::{apply, decode::FieldValidation, patch};
-use portolan_types::{GroupVersionKind, Status, object};
+use portolan_cel::policy::ConditionMatch;
+use portolan_types::{GroupVersionKind, Status};
 use serde_json::Value;
 use tokio::{sync::OnceCell, time::Instant};
 
-pub(super) use config::{Webhook, webhooks_of};
+pub(super) use config::{WebhookConfig, webhooks_of};
 
-use self::answer::{Texts, Typed, Verdict, Version};
+use self::admission_review::{CheckedReview, EncodedStates, ReviewSubject, ReviewVersion, WebhookDecision};
+use self::failure::WebhookFailure;
+use self::patches::changed;
 use super::{
-    Request,
-    configured::{MUTATING, VALIDATING},
-    expressions::{Rights, Seen, Subject},
+    AdmissionContext,
+    config_cache::{MUTATING, VALIDATING},
+    expressions::{ExpressionInput, ExpressionRights, ExpressionSubject},
     forbidden,
-    matching::{Invocation, Matching},
-    reread::reread,
-    review::{self, States, Unfit, Versions},
-    rounds,
+    matching::{Invocation, RequestMatcher},
+    reinvocation::{self, MutatingRequest},
+    review::{ConvertedStates, ObjectStates, RequestView, ShowError},
 };
 use crate::{
-    ApiServer,
-    limits::{Place, Whose},
-    metrics::{Called, Step},
+    hooks::AdmissionRequest,
+    limits::{FlowKey, Permit},
+    metrics::{AdmissionStepLabels, WebhookOutcome},
+    webhooks::WebhookRequestBody,
 };
 
-/// Kinds that no webhook is asked about: one that refuses everything could never be removed.
+/// Kinds that no webhook is called for: a webhook that refuses everything could not be removed otherwise.
 const EXEMPT: [&str; 6] = [
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",
@@ -42,115 +45,81 @@ const EXEMPT: [&str; 6] = [
     "MutatingAdmissionPolicyBinding",
 ];
 
-/// Validating webhooks that one write asks at once. Upstream asks all of them; but there it is not tenants who configure them.
+/// Limit of concurrent validating calls of one write. kube-apiserver has none; but there tenants cannot configure
+/// webhooks.
 const AT_ONCE: usize = 16;
 
-fn is_exempt(request: &Request<'_>) -> bool {
+fn is_exempt(request: &AdmissionRequest<'_>) -> bool {
     let gvk = &request.kind.gvk;
     *gvk.group == *"admissionregistration.k8s.io" && EXEMPT.contains(&&*gvk.kind)
 }
 
-/// Why a call came to nothing.
-enum Trouble {
-    /// The webhook was not reached, or did not answer as it should.
-    Calling(String),
-    /// It refused.
-    Denied(Status),
-    /// It cannot be asked, or what it wants cannot be done.
-    Refused(Status),
-}
+/// Reinvocation state of webhooks, keyed by the uid of their configuration and their name in it.
+pub(super) type WebhookReinvocation = reinvocation::ReinvocationState<(String, String)>;
 
-impl Trouble {
-    /// As it is counted.
-    fn called(&self, webhook: &Webhook) -> Called {
-        match self {
-            Self::Calling(_) => Called::Failed { ignored: webhook.fails_open },
-            Self::Denied(status) => Called::Denied(status.code()),
-            Self::Refused(_) => Called::Broken,
-        }
-    }
-
-    /// What becomes of the request; nothing where the webhook's failure is to be ignored.
-    fn outcome(self, request: &Request<'_>, webhook: &Webhook) -> Result<(), Status> {
-        match self {
-            Self::Denied(status) | Self::Refused(status) => Err(status),
-            Self::Calling(why) if webhook.fails_open => {
-                let (cluster, configuration, webhook) = (&request.cluster.path, &webhook.configuration, &webhook.name);
-                tracing::warn!(%cluster, configuration, webhook, why, "failed calling webhook, going on");
-                request.annotate("failed-open", webhook);
-                Ok(())
-            }
-            Self::Calling(why) => Err(Status::internal(format!("failed calling webhook {:?}: {why}", webhook.name))),
-        }
-    }
-}
-
-/// Rounds of webhooks, by the uids of their configurations and their names there.
-pub(super) type Rounds = rounds::Rounds<(String, String)>;
-
-/// Lets webhooks change the object; `None` for deletions.
+/// Calls mutating webhooks in order; `None` for deletions.
 pub(super) async fn mutate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    asked: MutatingRequest<'_>,
     mut object: Option<&mut Value>,
-    old: Option<&Value>,
-    rounds: &mut Rounds,
+    reinvocation: &mut WebhookReinvocation,
 ) -> Result<(), Status> {
-    let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
-        return Ok(());
-    };
+    let MutatingRequest { context, request, old } = asked;
+    let configuration = context.configuration.of(request.cluster.id).await?;
+    let Some(configuration) = configuration.filter(|_| !is_exempt(request)) else { return Ok(()) };
     configuration.check_readable(&[MUTATING])?;
-    let (namespace, mut place, mut versions) = (OnceCell::new(), None, Versions::default());
+    let (namespace, mut permit, mut versions) = (OnceCell::new(), None, ConvertedStates::default());
     for webhook in &configuration.mutating {
-        let matching = Matching { api, request, object: object.as_deref(), old, namespace: &namespace };
-        let mut asked = Asked { matching, versions: &mut versions, mutates: true };
+        let matching = RequestMatcher { context, request, object: object.as_deref(), old, namespace: &namespace };
+        let mut asked = WebhookRequest { matching, versions: &mut versions, mutates: true };
         let Some(invocation) = asked.invocation(webhook).await? else { continue };
-        if !rounds.includes(&webhook.key) {
+        if !reinvocation.includes(&webhook.key) {
             continue;
         }
-        take_place(api, request, &mut place)?;
-        let started = Instant::now();
+        take_permit(context, request, &mut permit)?;
+        let call = WebhookCall { webhook, kind: "admit", started: Instant::now() };
         let verdict = match asked.states(&invocation).await {
-            Ok(states) => matching.ask(webhook, &invocation, &Texts::of(&states), true).await,
-            Err(unfit) => Err(Trouble::Refused(unfit)),
+            Ok(states) => matching.ask(webhook, &invocation, &EncodedStates::of(&states), true).await,
+            Err(show_error) => Err(WebhookFailure::Refused(show_error)),
         };
         let called = match verdict {
-            Ok(verdict) => changed(api, request, webhook, &invocation, object.as_deref_mut(), &verdict).await,
-            Err(trouble) => Err(trouble),
+            Ok(verdict) => {
+                let view = RequestView { conversion: &context.conversion, request, invocation: &invocation };
+                changed(view, webhook, object.as_deref_mut(), &verdict).await
+            }
+            Err(failure) => Err(failure),
         };
-        count(api, request, (webhook, "admit"), started, called.as_ref().err());
-        let changed = called.or_else(|trouble| trouble.outcome(request, webhook).map(|()| false))?;
+        count(context, request, call, called.as_ref().err());
+        let changed = called.or_else(|failure| failure.outcome(request, webhook).map(|()| false))?;
         if changed {
             versions.object_changed();
         }
-        rounds.called(webhook.key.clone(), changed, webhook.reinvoked);
+        reinvocation.record_call(webhook.key.clone(), changed, webhook.reinvoked);
     }
-    rounds.end(object.as_deref());
+    reinvocation.end_first_round(object.as_deref());
     Ok(())
 }
 
-/// Asks webhooks whether the object may be stored; `None` for deletions. They are asked at once, as many as [`AT_ONCE`]; all of
-/// them, also when one has refused. What the first one said that refuses is told.
+/// Calls validating webhooks concurrently, up to [`AT_ONCE`] at a time; `None` for deletions. All are called even if
+/// one refuses. Returns the refusal of the first in order.
 pub(super) async fn validate(
-    api: &ApiServer,
-    request: &Request<'_>,
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
-        return Ok(());
-    };
+    let configuration = context.configuration.of(request.cluster.id).await?;
+    let Some(configuration) = configuration.filter(|_| !is_exempt(request)) else { return Ok(()) };
     configuration.check_readable(&[VALIDATING])?;
-    let (namespace, mut relevant, mut place) = (OnceCell::new(), Vec::new(), None);
-    let matching = Matching { api, request, object, old, namespace: &namespace };
-    let (mut versions, mut texts) = (Versions::default(), Vec::<(GroupVersionKind, Texts)>::new());
-    let mut asked = Asked { matching, versions: &mut versions, mutates: false };
+    let (namespace, mut relevant, mut permit) = (OnceCell::new(), Vec::new(), None);
+    let matching = RequestMatcher { context, request, object, old, namespace: &namespace };
+    let (mut versions, mut texts) = (ConvertedStates::default(), Vec::<(GroupVersionKind, EncodedStates)>::new());
+    let mut asked = WebhookRequest { matching, versions: &mut versions, mutates: false };
     for webhook in &configuration.validating {
         let Some(invocation) = asked.invocation(webhook).await? else { continue };
         let at = match texts.iter().position(|(kind, _)| *kind == invocation.kind) {
             Some(at) => at,
             None => {
-                texts.push((invocation.kind.clone(), Texts::of(&asked.states(&invocation).await?)));
+                texts.push((invocation.kind.clone(), EncodedStates::of(&asked.states(&invocation).await?)));
                 texts.len() - 1
             }
         };
@@ -160,15 +129,15 @@ pub(super) async fn validate(
         return Ok(());
     }
     drop(versions);
-    take_place(api, request, &mut place)?;
+    take_permit(context, request, &mut permit)?;
     let texts = &texts;
     let mut calls: Vec<BoxFuture<'_, _>> = Vec::with_capacity(relevant.len());
     for (index, (webhook, invocation, at)) in relevant.iter().enumerate() {
         calls.push(Box::pin(async move {
-            let started = Instant::now();
+            let call = WebhookCall { webhook, kind: "validating", started: Instant::now() };
             let verdict = matching.ask(webhook, invocation, &texts[*at].1, false).await;
-            count(api, request, (*webhook, "validating"), started, verdict.as_ref().err());
-            (index, verdict.map(drop).or_else(|trouble| trouble.outcome(request, webhook)))
+            count(context, request, call, verdict.as_ref().err());
+            (index, verdict.map(drop).or_else(|failure| failure.outcome(request, webhook)))
         }));
     }
     let (mut calls, mut first) = (stream::iter(calls).buffer_unordered(AT_ONCE), None);
@@ -182,41 +151,51 @@ pub(super) async fn validate(
     first.map_or(Ok(()), |(_, refused)| Err(refused))
 }
 
-/// Counts a call under upstream's word for its sort.
-fn count(
-    api: &ApiServer,
-    request: &Request<'_>,
-    (webhook, kind): (&Webhook, &'static str),
+/// Call of a webhook.
+#[derive(Clone, Copy)]
+struct WebhookCall<'a> {
+    webhook: &'a WebhookConfig,
+    /// kube-apiserver's label for its type.
+    kind: &'static str,
     started: Instant,
-    trouble: Option<&Trouble>,
-) {
-    let step = Step { name: &webhook.name, kind, operation: request.operation.word() };
-    let called = trouble.map_or(Called::Allowed, |trouble| trouble.called(webhook));
-    api.metrics.admission.webhook(step, called, started.elapsed());
 }
 
-/// A request, while webhooks are asked about it.
-struct Asked<'a, 'v> {
-    matching: Matching<'a>,
-    versions: &'v mut Versions,
+/// Counts a call.
+fn count(
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
+    call: WebhookCall<'_>,
+    failure: Option<&WebhookFailure>,
+) {
+    let WebhookCall { webhook, kind, started } = call;
+    let step = AdmissionStepLabels { name: &webhook.name, kind, operation: request.operation.word() };
+    let called = failure.map_or(WebhookOutcome::Allowed, |failure| failure.called(webhook));
+    context.metrics.admission.webhook(step, called, started.elapsed());
+}
+
+/// Request that webhooks are called for.
+struct WebhookRequest<'a, 'v> {
+    matching: RequestMatcher<'a>,
+    versions: &'v mut ConvertedStates,
     mutates: bool,
 }
 
-impl<'a> Asked<'a, '_> {
-    /// As what the webhook is asked; `None` when it is not.
-    async fn invocation(&mut self, webhook: &Webhook) -> Result<Option<Invocation>, Status> {
+impl<'a> WebhookRequest<'a, '_> {
+    /// Returns the invocation of a webhook; `None` if it does not match.
+    async fn invocation(&mut self, webhook: &WebhookConfig) -> Result<Option<Invocation>, Status> {
         let Some(invocation) = self.matching.invocation(&webhook.criteria).await? else { return Ok(None) };
         let Some(conditions) = &webhook.conditions else { return Ok(Some(invocation)) };
-        let Matching { api, request, object, old, .. } = self.matching;
-        let rights = Rights::of(api, request.cluster.id, request.user).await?;
-        let subject = Subject { api, request, invocation: &invocation, object: object.or(old) };
-        let seen = Seen::of(subject, self.states(&invocation).await?, None, &rights);
-        match api.expressions.matches(conditions, &seen).await? {
-            Matched::Yes => {}
-            Matched::No(_) | Matched::Ignored => return Ok(None),
-            Matched::Failed(why) => {
+        let RequestMatcher { context, request, object, old, .. } = self.matching;
+        let rights = ExpressionRights::of(&context.rbac, request.cluster.id, request.user).await?;
+        let directory = &*context.storage.directory;
+        let subject = ExpressionSubject { directory, request, invocation: &invocation, object: object.or(old) };
+        let seen = ExpressionInput::of(subject, self.states(&invocation).await?, None, &rights);
+        match context.expressions.matches(conditions, &seen).await? {
+            ConditionMatch::Yes => {}
+            ConditionMatch::No(_) | ConditionMatch::Ignored => return Ok(None),
+            ConditionMatch::Failed(why) => {
                 let (cluster, configuration, webhook) = (&request.cluster.path, &webhook.configuration, &webhook.name);
-                tracing::warn!(%cluster, configuration, webhook, why, "failed evaluating match conditions, failing closed");
+                tracing::warn!(%cluster, configuration, webhook, why, "match conditions cannot be evaluated, request is refused");
                 return Err(forbidden(request, object, why));
             }
         }
@@ -224,136 +203,75 @@ impl<'a> Asked<'a, '_> {
         Ok(Some(invocation))
     }
 
-    /// The states in the version of an invocation.
+    /// Returns the object states in the version of an invocation.
     ///
     /// # Errors
-    /// As [`unfit`].
-    async fn states(&mut self, invocation: &Invocation) -> Result<States<'a>, Status> {
-        let Matching { api, request, object, old, .. } = self.matching;
-        let states = self.versions.get(api, request, invocation, (object, old)).await;
-        states.map_err(|why| unfit(why, self.mutates))
+    /// As [`show_error`].
+    async fn states(&mut self, invocation: &Invocation) -> Result<ObjectStates<'a>, Status> {
+        let RequestMatcher { object, old, .. } = self.matching;
+        let states = self.versions.get(self.matching.view(invocation), object, old).await;
+        states.map_err(|why| show_error(why, self.mutates))
     }
 }
 
-/// 500 for what cannot be converted, whatever is to become of calls that fail. Upstream says it twice where the object may change.
-fn unfit(why: Unfit, mutates: bool) -> Status {
+/// Builds the 500 for a failed conversion, whatever the failure policy. kube-apiserver repeats the prefix if the
+/// object may change.
+fn show_error(why: ShowError, mutates: bool) -> Status {
     match why {
-        Unfit::Failed(why) if mutates => Status::internal(Status::internal(why).message()),
+        ShowError::Failed(why) if mutates => Status::internal(Status::internal(why).message()),
         why => why.into(),
     }
 }
 
-fn take_place(api: &ApiServer, request: &Request<'_>, place: &mut Option<Place>) -> Result<(), Status> {
-    if place.is_none() {
-        let tenant = api.directory.tenant(request.cluster);
-        let whose = Whose { tenant, cluster: request.cluster.id, user: request.user };
-        *place = Some(api.admittance.webhook(&whose)?);
+fn take_permit(
+    context: &AdmissionContext,
+    request: &AdmissionRequest<'_>,
+    permit: &mut Option<Permit>,
+) -> Result<(), Status> {
+    if permit.is_none() {
+        let tenant = context.storage.directory.tenant(request.cluster);
+        let flow_key = FlowKey { tenant, cluster: request.cluster.id, user: request.user };
+        *permit = Some(context.limiter.webhook(&flow_key)?);
     }
     Ok(())
 }
 
-/// Changes the object as a webhook wants; whether that changed anything.
-async fn changed(
-    api: &ApiServer,
-    request: &Request<'_>,
-    webhook: &Webhook,
-    invocation: &Invocation,
-    object: Option<&mut Value>,
-    verdict: &Verdict,
-) -> Result<bool, Trouble> {
-    if verdict.patch.is_empty() {
-        return Ok(false);
-    }
-    let calling = |why: String| Trouble::Calling(why);
-    let operations = patch::read_operations(&verdict.patch)
-        .map_err(|why| calling(format!("received undecodable patch in webhook response: {why}")))?;
-    if operations.is_empty() {
-        return Ok(false);
-    }
-    let Some(object) = object else {
-        return Err(Trouble::Refused(Status::internal(format!(
-            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-            webhook.name
-        ))));
-    };
-    if let Some(other) = &verdict.other_patch {
-        return Err(calling(format!("unsupported patch type {other:?}")));
-    }
-    let patched = patched(api, request, invocation, object, &operations).await.map_err(Trouble::Refused)?;
-    if patched == *object {
-        return Ok(false);
-    }
-    let before = object::metadata(object).get("managedFields").cloned();
-    *object = patched;
-    keep_owners(request, object, before);
-    Ok(true)
-}
-
-/// The object with a webhook's patch, in canonical form and complete.
-async fn patched(
-    api: &ApiServer,
-    request: &Request<'_>,
-    invocation: &Invocation,
-    object: &Value,
-    operations: &[Value],
-) -> Result<Value, Status> {
-    let seen = review::shown(api, request, invocation, object).await?;
-    let changed = patch::apply_operations(&seen, operations).map_err(|misfit| Status::internal(misfit.into_text()))?;
-    reread(api, request, invocation, (object, changed), FieldValidation::Ignore).await
-}
-
-/// Owners of fields that cannot be read are as they were.
-fn keep_owners(request: &Request<'_>, object: &mut Value, before: Option<Value>) {
-    let Err(why) = apply::check_managed_fields(object) else {
-        // None is the same as an empty list, which nobody is shown.
-        let owners = object::metadata(object).get("managedFields").and_then(Value::as_array);
-        if owners.is_some_and(Vec::is_empty) {
-            object::metadata_mut(object).remove("managedFields");
-        }
-        return;
-    };
-    let metadata = object::metadata_mut(object);
-    match before {
-        Some(before) => metadata.insert("managedFields".into(), before),
-        None => metadata.remove("managedFields"),
-    };
-    request.warn(format!(
-        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {why}"
-    ));
-}
-
-impl Matching<'_> {
-    /// Asks one webhook.
+impl RequestMatcher<'_> {
+    /// Calls one webhook.
     async fn ask(
         &self,
-        webhook: &Webhook,
+        webhook: &WebhookConfig,
         invocation: &Invocation,
-        texts: &Texts,
+        texts: &EncodedStates,
         mutates: bool,
-    ) -> Result<Verdict, Trouble> {
-        let Self { api, request, object, old, .. } = *self;
+    ) -> Result<WebhookDecision, WebhookFailure> {
+        let Self { context, request, object, old, .. } = *self;
         if request.dry_run && !matches!(webhook.side_effects.as_str(), "None" | "NoneOnDryRun") {
             let why = format!("admission webhook {:?} does not support dry run", webhook.name);
-            return Err(Trouble::Refused(Status::bad_request(why)));
+            return Err(WebhookFailure::Refused(Status::bad_request(why)));
         }
         let versions = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-        let version = Version::of(webhook)
-            .ok_or_else(|| Trouble::Calling(format!("could not create admission objects: {versions}")))?;
-        let uid = api.seams.uid().to_string();
-        let question = answer::question(version, &uid, request, (invocation, object.or(old)), texts);
-        let sent = (question, "AdmissionReview");
-        let answer = webhook.endpoint.ask(api, request.cluster.id, webhook.timeout, sent).await;
-        let typed = answer.as_ref().map_err(String::clone).and_then(Typed::of);
-        let typed = typed.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
-        let verdict = answer::verdict(version, &uid, mutates, typed)
-            .map_err(|why| Trouble::Calling(format!("received invalid webhook response: {why}")))?;
+        let version = ReviewVersion::of(webhook)
+            .ok_or_else(|| WebhookFailure::Calling(format!("could not create admission objects: {versions}")))?;
+        let uid = context.storage.seams.uid().to_string();
+        let subject = ReviewSubject { request, invocation, object: object.or(old) };
+        let question = admission_review::question(version, &uid, subject, texts);
+        let call = WebhookRequestBody { timeout: webhook.timeout, review: question };
+        let webhooks = &context.conversion.webhooks;
+        let posted = webhook.endpoint.post_and_parse(webhooks, request.cluster.id, call, "AdmissionReview");
+        let admission_review = posted.await;
+        let typed = admission_review.as_ref().map_err(String::clone).and_then(CheckedReview::of);
+        let typed = typed.map_err(|why| WebhookFailure::Calling(format!("failed to call webhook: {why}")))?;
+        let verdict = admission_review::verdict(version, &uid, mutates, typed)
+            .map_err(|why| WebhookFailure::Calling(format!("received invalid webhook response: {why}")))?;
         for (key, text) in &verdict.audit_annotations {
             request.annotate(&format!("{}/{key}", webhook.name), text.as_str().unwrap_or_default());
         }
         verdict.warnings.iter().for_each(|warning| request.warn(warning.clone()));
-        match verdict.allowed {
-            true => Ok(verdict),
-            false => Err(Trouble::Denied(answer::refusal(&webhook.name, &verdict.result))),
+        if verdict.allowed {
+            Ok(verdict)
+        } else {
+            Err(WebhookFailure::Denied(admission_review::refusal(&webhook.name, &verdict.result)))
         }
     }
 }

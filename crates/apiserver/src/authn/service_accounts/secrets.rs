@@ -1,8 +1,8 @@
-//! Tokens that live in Secrets: without an end, and as long as the Secret holds them. The claims are those of upstream, and
-//! the logical cluster.
+//! Tokens in Secrets, valid without expiry while the Secret holds them. Claims are those of kube-apiserver, and the
+//! logical cluster.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use portolan_machinery::rbac::User;
+use portolan_strategy::rbac::User;
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Scope, object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,16 +11,16 @@ use sha2::{Digest as _, Sha256};
 use super::super::{Identity, with_authenticated};
 use super::{ServiceAccountTokens, TokenError};
 
-/// `iss` of such tokens, whoever made them.
+/// `iss` of such tokens.
 const ISSUER: &str = "kubernetes/serviceaccount";
-/// A label that puts a token out of use.
+/// Label that invalidates a token.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// Accounts name the Secrets that were made for them, before tokens were asked for.
+/// Warning for tokens in generated Secrets, which older accounts name.
 const GENERATED: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of \
                          auto-generated secret-based tokens.";
 
-/// What such a token says.
+/// Claims of such a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SecretClaims {
     iss: String,
@@ -38,7 +38,7 @@ pub struct SecretClaims {
 }
 
 impl SecretClaims {
-    /// Of the token of an account, by its name and uid, that a Secret beside it holds.
+    /// Returns the claims of the token in a Secret, for an account by name and uid.
     pub fn new(cluster: LogicalClusterId, namespace: String, account: String, uid: String, secret: String) -> Self {
         let sub = subject(&namespace, &account);
         Self { iss: ISSUER.to_owned(), sub, cluster: cluster.to_string(), namespace, secret, account, uid }
@@ -56,15 +56,15 @@ fn subject(namespace: &str, account: &str) -> String {
 }
 
 impl ServiceAccountTokens {
-    /// Makes the token that a Secret holds.
+    /// Signs the token of a Secret.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// A failed signature.
     pub fn issue_for_secret(&self, claims: &SecretClaims) -> Result<String, TokenError> {
         self.sign(claims)
     }
 
-    /// Whose token this is: both the account and the Secret that holds it are there, and stay.
+    /// Verifies such a token: the account and the Secret that holds it must exist and not be terminating.
     pub(super) async fn verify_secret(
         &self,
         token: &str,
@@ -72,14 +72,14 @@ impl ServiceAccountTokens {
         audiences: &[String],
     ) -> Result<(Identity, Vec<String>), TokenError> {
         if claims.iss != ISSUER || claims.sub != subject(&claims.namespace, &claims.account) {
-            return Err(TokenError::Claims);
+            return Err(TokenError::BoundClaims);
         }
-        // It names nobody whom it is meant for, and so is meant for this server.
+        // Without an audience, it is meant for this server.
         let good = self.own_audience(audiences)?;
-        let cluster: LogicalClusterId = claims.cluster.parse().map_err(|_| TokenError::Claims)?;
-        let namespace: NamespaceName = claims.namespace.parse().map_err(|_| TokenError::Claims)?;
+        let cluster: LogicalClusterId = claims.cluster.parse().map_err(|_| TokenError::BoundClaims)?;
+        let namespace: NamespaceName = claims.namespace.parse().map_err(|_| TokenError::BoundClaims)?;
         let get = async |resource: &str, name: &str| -> Result<Value, TokenError> {
-            let name = name.parse().map_err(|_| TokenError::Claims)?;
+            let name = name.parse().map_err(|_| TokenError::BoundClaims)?;
             let scope = Scope::Namespace(namespace.clone());
             let key = ObjectKey { cluster, resource: GroupResource::new("", resource), scope, name };
             let stored = self.store.get(&key).await?.ok_or(TokenError::Gone)?;

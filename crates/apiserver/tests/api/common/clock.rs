@@ -6,21 +6,21 @@ use std::sync::{
 use jiff::Timestamp;
 use portolan_types::{Clock, Seams};
 
-/// A clock whose hands are moved.
+/// Clock that tests set.
 pub struct Hands(AtomicI64);
 
 impl Hands {
-    /// Stands still at this second.
+    /// Stands still at the current second.
     pub fn now() -> Arc<Self> {
-        Arc::new(Self(AtomicI64::new(Timestamp::now().as_second())))
+        Arc::new(Self(AtomicI64::new(Seams::system().clock.now().as_second())))
     }
 
-    /// Moves them.
+    /// Advances the clock.
     pub fn forward(&self, seconds: i64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    /// Whoever has these goes by it.
+    /// Returns seams that read this clock.
     pub fn seams(self: &Arc<Self>) -> Seams {
         Seams { clock: self.clone(), ..Seams::system() }
     }

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{Answer, Client, Plane};
 
-/// What damaged objects hold, each before it is damaged.
+/// Content of the objects before they are damaged.
 const MARK: &str = "nobody will read this";
 
-/// A server that was stopped, and started again on its store with these objects damaged: where each was posted to, and
-/// what. `prepare` makes what is whole.
+/// Returns a server that was restarted on its store with these objects damaged, each given as its collection and
+/// content. `prepare` creates intact objects.
 pub async fn damaged(prepare: impl AsyncFnOnce(&Client), objects: &[(&str, Value)]) -> (Plane, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);

@@ -1,4 +1,4 @@
-//! A store that tells how much is read at once, whose watches can be cut, and which can have too much to do.
+//! Store that records the size of reads, cuts watches, and can be overloaded.
 
 use std::{
     collections::VecDeque,
@@ -11,23 +11,23 @@ use std::{
 
 use parking_lot::Mutex;
 use portolan_store::{
-    Committed, Durable, DynStore, EventBatch, EventStream, Hold, RangePage, RangeRequest, Store, StoreError,
+    Committed, Durable, DynStore, EventBatch, EventStream, RangePage, RangeRequest, StoreError, StoreLayer,
     StoredObject, Transaction, WatchScope,
 };
-use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
+use portolan_types::{BoxFuture, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 pub struct Faulty {
     inner: DynStore,
-    /// Most bytes of objects that one read has brought.
+    /// Most bytes of objects in one read.
     largest: AtomicUsize,
-    /// Counts cuts: a watch that has seen another count has ended.
+    /// Number of cuts: a watch ends when it changes.
     cuts: watch::Sender<u64>,
-    /// Watches that are refused before the next one is opened.
+    /// Watches to refuse before the next one is opened.
     refused: AtomicUsize,
     overloaded: AtomicBool,
     silent: AtomicBool,
-    /// What others write just before each of the next writes, if anything.
+    /// Concurrent writes to perform just before each of the next writes.
     rivals: Mutex<VecDeque<Option<Transaction>>>,
 }
 
@@ -54,12 +54,12 @@ impl Faulty {
         self.cuts.send_modify(|count| *count += 1);
     }
 
-    /// Refuses writes from now on as one whose queue is full, or takes them again.
+    /// Refuses writes like a store whose queue is full, or accepts them again.
     pub fn overload(&self, overloaded: bool) {
         self.overloaded.store(overloaded, Ordering::SeqCst);
     }
 
-    /// Answers no read from now on: after ten seconds each of them is told why, in words that are not for clients.
+    /// Stops answering reads: each fails after ten seconds with an error that is not for clients.
     pub fn fall_silent(&self) {
         self.silent.store(true, Ordering::SeqCst);
     }
@@ -72,7 +72,7 @@ impl Faulty {
         Ok(())
     }
 
-    /// Somebody writes the first of these just before the next write, the second just before the one after, and so on.
+    /// Performs the first of these writes just before the next write, the second before the one after, and so on.
     pub fn write_before(&self, writes: impl IntoIterator<Item = Option<Transaction>>) {
         self.rivals.lock().extend(writes);
     }
@@ -104,20 +104,23 @@ impl EventStream for Cut {
     }
 }
 
-impl Store for Faulty {
+impl StoreLayer for Faulty {
+    fn inner(&self) -> &DynStore {
+        &self.inner
+    }
+
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
-        match self.overloaded.load(Ordering::SeqCst) {
-            true => Box::pin(std::future::ready(Err(StoreError::Overloaded))),
-            false => {
-                let Some(before) = self.rivals.lock().pop_front().flatten() else {
-                    return self.inner.commit(txn);
-                };
-                let inner = self.inner.clone();
-                Box::pin(async move {
-                    inner.commit(before).await?;
-                    inner.commit(txn).await
-                })
-            }
+        if self.overloaded.load(Ordering::SeqCst) {
+            Box::pin(std::future::ready(Err(StoreError::Overloaded)))
+        } else {
+            let Some(before) = self.rivals.lock().pop_front().flatten() else {
+                return self.inner.commit(txn);
+            };
+            let inner = self.inner.clone();
+            Box::pin(async move {
+                inner.commit(before).await?;
+                inner.commit(txn).await
+            })
         }
     }
 
@@ -153,49 +156,5 @@ impl Store for Faulty {
             let events = self.inner.watch(scope, after).await?;
             Ok(Box::new(Cut { events, cuts, error: self.fell_behind() }) as Box<dyn EventStream>)
         })
-    }
-
-    fn current(&self) -> ResourceVersion {
-        self.inner.current()
-    }
-
-    fn health(&self) -> Result<(), StoreError> {
-        self.inner.health()
-    }
-
-    fn oldest(&self) -> ResourceVersion {
-        self.inner.oldest()
-    }
-
-    fn back(&self, revisions: u64) -> ResourceVersion {
-        self.inner.back(revisions)
-    }
-
-    fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.compact(upto)
-    }
-
-    fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
-        self.inner.delete_cluster(cluster)
-    }
-
-    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
-        self.inner.hold(at)
-    }
-
-    fn known_damage(&self) -> Vec<portolan_store::Damaged> {
-        self.inner.known_damage()
-    }
-
-    fn known_faults(&self) -> Vec<String> {
-        self.inner.known_faults()
-    }
-
-    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
-        self.inner.gone_clusters()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }

@@ -26,7 +26,7 @@ pub struct Plane {
     pub store: portolan_store::DynStore,
 }
 
-/// What came back.
+/// Response of the server.
 pub struct Answer {
     pub code: u16,
     pub headers: HeaderMap,
@@ -157,7 +157,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whatever is watched by this answer.
+    /// Wraps the response of a watch.
     pub fn of(response: http::Response<Body>) -> Self {
         assert_eq!(response.status().as_u16(), 200);
         Self { body: response.into_body(), buffer: Vec::new() }
@@ -175,7 +175,7 @@ impl Watch {
         }
     }
 
-    /// Type and name of the next event.
+    /// Returns type and name of the next event.
     pub async fn seen(&mut self) -> (String, String) {
         let event = self.next().await.expect("the watch goes on");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! A webhook with a certificate of its own, on this machine.
+//! Webhook server with its own certificate, on this machine.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook does.
+/// Reply of a webhook.
 pub enum Reply {
-    /// A response in a review as it was asked; `uid` is filled in.
+    /// Response in a review; `uid` is filled in.
     Response(Value),
-    /// Any answer.
+    /// Any response.
     Raw(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// A body without end.
+    /// Body without end.
     Endless,
-    /// A byte per second.
+    /// One byte per second.
     Drips,
-    /// Nothing at all.
+    /// No response.
     Silence,
 }
 
@@ -65,18 +65,18 @@ impl WebhookServer {
         Self { address, ca_bundle: STANDARD.encode(own.cert.pem()), asked, connections, _tasks: tasks }
     }
 
-    /// The configuration of clients.
+    /// Returns a client configuration with a URL.
     pub fn client(&self, path: &str) -> Value {
         json!({"url": format!("https://{}{path}", self.address), "caBundle": self.ca_bundle})
     }
 
-    /// The configuration of clients that ask whom a Service leads to.
+    /// Returns a client configuration with a Service.
     pub fn behind(&self, service: &str, port: u16) -> Value {
         let service = json!({"namespace": "default", "name": service, "path": "/x", "port": port});
         json!({"service": service, "caBundle": self.ca_bundle})
     }
 
-    /// How often a path was asked.
+    /// Returns the number of requests to a path.
     pub fn count(&self, path: &str) -> usize {
         self.asked.lock().iter().filter(|(asked, _)| asked == path).count()
     }
@@ -115,9 +115,11 @@ async fn answer(
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
-    asked.lock().push((path.clone(), review["request"].clone()));
+    // What is no admission review has no request in it.
+    let request = review.get("request").unwrap_or(&review);
+    asked.lock().push((path.clone(), request.clone()));
     let full = |bytes: Vec<u8>| Full::new(Bytes::from(bytes)).boxed_unsync();
-    Ok(match handler(&path, &review["request"]) {
+    Ok(match handler(&path, request) {
         Reply::Response(mut response) => {
             if response.get("uid").is_none() {
                 response["uid"] = review["request"]["uid"].clone();

@@ -1,24 +1,22 @@
-//! The store in the data directory.
+//! Check of the store in the data directory.
 
 use std::path::Path;
 
-use portolan_store::{Engine, OpenError, Survey, survey};
+use portolan_control_plane::data_dir;
+use portolan_store::{Engine, OpenError, StoreSurvey, survey};
 
-use super::Finding;
-use crate::{
-    cli::{
-        data_dir::{explained, store_in},
-        server::ServerStore,
-    },
-    shared_keys,
+use super::CheckFinding;
+use crate::cli::{
+    data_dir::{explained, store_in},
+    server::ServerStore,
 };
 
-/// What is there, and whether a server could open it.
-pub(super) fn look(data_dir: &Path, chosen: Option<ServerStore>) -> Finding {
-    if let Err(refusal) = shared_keys::refuse_marked(data_dir) {
+/// Examines the store, and checks that a server could open it.
+pub(super) fn look(data_dir: &Path, chosen: Option<ServerStore>) -> CheckFinding {
+    if let Err(refusal) = data_dir::refuse_etcd_data_dir(data_dir) {
         return match chosen {
-            Some(_) => Finding::Bad(refusal.to_string()),
-            None => Finding::Good(
+            Some(_) => CheckFinding::Bad(refusal.to_string()),
+            None => CheckFinding::Good(
                 "the objects of this data directory are in etcd: --store etcd --etcd-endpoints URL looks there".into(),
             ),
         };
@@ -26,16 +24,16 @@ pub(super) fn look(data_dir: &Path, chosen: Option<ServerStore>) -> Finding {
     match survey(&store_in(data_dir)) {
         Ok(found) => told(data_dir, found, chosen),
         Err(OpenError::NoFolder(_) | OpenError::NoStore(_)) => {
-            Finding::Good("there is none yet, a server makes one".into())
+            CheckFinding::Good("there is none yet, a server makes one".into())
         }
-        Err(other) => Finding::Bad(format!("{:#}", explained(other))),
+        Err(other) => CheckFinding::Bad(format!("{:#}", explained(other))),
     }
 }
 
-fn told(data_dir: &Path, found: Survey, chosen: Option<ServerStore>) -> Finding {
-    let Survey { engine, is_in_use, state, mark } = found;
+fn told(data_dir: &Path, found: StoreSurvey, chosen: Option<ServerStore>) -> CheckFinding {
+    let StoreSurvey { engine, is_in_use, state, mark } = found;
     if let Some(other) = chosen.filter(|store| store.embedded() != Some(engine)) {
-        return Finding::Bad(format!(
+        return CheckFinding::Bad(format!(
             "{} holds a store of the {engine} engine, not of {}",
             data_dir.display(),
             other.name()
@@ -43,14 +41,14 @@ fn told(data_dir: &Path, found: Survey, chosen: Option<ServerStore>) -> Finding 
     }
     let mark = mark.map_or_else(|| "it has no mark".to_owned(), |mark| format!("its mark tells of revision {mark}"));
     match (is_in_use, state) {
-        (true, _) => Finding::Good(format!("{engine}, open in a server: portolan status asks it; {mark}")),
+        (true, _) => CheckFinding::Good(format!("{engine}, open in a server: portolan status asks it; {mark}")),
         (false, Some((format, last))) => {
-            Finding::Good(format!("{engine}, format {format}, at revision {last}, not in use; {mark}"))
+            CheckFinding::Good(format!("{engine}, format {format}, at revision {last}, not in use; {mark}"))
         }
-        (false, None) if engine == Engine::Sled => Finding::Good(format!(
+        (false, None) if engine == Engine::Sled => CheckFinding::Good(format!(
             "sled, not in use; {mark}. It was not opened, which sled does not do without writing: portolan verify reads all of it"
         )),
-        (false, None) => Finding::Good(format!("{engine}, not in use; {mark}")),
+        (false, None) => CheckFinding::Good(format!("{engine}, not in use; {mark}")),
     }
 }
 
@@ -65,15 +63,15 @@ mod tests {
 
     fn good(data_dir: &Path, chosen: Option<ServerStore>) -> String {
         match look(data_dir, chosen) {
-            Finding::Good(text) => text,
-            Finding::Warning(text) | Finding::Bad(text) => panic!("{text}"),
+            CheckFinding::Good(text) => text,
+            CheckFinding::Warning(text) | CheckFinding::Bad(text) => panic!("{text}"),
         }
     }
 
     fn bad(data_dir: &Path, chosen: Option<ServerStore>) -> String {
         match look(data_dir, chosen) {
-            Finding::Bad(text) => text,
-            Finding::Warning(text) | Finding::Good(text) => panic!("{text}"),
+            CheckFinding::Bad(text) => text,
+            CheckFinding::Warning(text) | CheckFinding::Good(text) => panic!("{text}"),
         }
     }
 
@@ -109,9 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn where_the_objects_are_in_etcd_that_is_told() {
+    fn a_data_directory_of_a_server_on_etcd_is_reported() {
         let dir = tempfile::tempdir().unwrap();
-        shared_keys::mark(dir.path()).unwrap();
+        data_dir::mark_etcd(dir.path()).unwrap();
         assert!(good(dir.path(), None).contains("--store etcd --etcd-endpoints"));
         assert!(bad(dir.path(), Some(ServerStore::Redb)).contains("are in etcd"));
     }

@@ -1,9 +1,9 @@
-//! A server two of whose objects are damaged, in one of two logical clusters.
+//! Tests of a server with two damaged objects, in one of two logical clusters.
 
 use super::*;
 use crate::cli::workspaces::inspect_named;
 
-/// What damaged objects hold, each before it is damaged.
+/// Content of objects that are to be damaged.
 const MARK: &str = "nobody will read this";
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
@@ -16,18 +16,18 @@ fn namespace(name: &str) -> String {
     format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n")
 }
 
-/// An answer of the server to somebody.
+/// Sends a request as a user.
 async fn answer(plane: &ControlPlane, user: &str, method: Method, path: &str, body: Value) -> Value {
-    let masters = if user == "admin" { vec![portolan_machinery::rbac::MASTERS.into()] } else { Vec::new() };
+    let masters = if user == "admin" { vec![portolan_strategy::rbac::MASTERS.into()] } else { Vec::new() };
     let user = User { name: user.into(), groups: masters, ..User::default() };
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
-    let answer = plane.api.service_as(user).oneshot(request.body(Full::new(body)).unwrap()).await.unwrap();
+    let answer = plane.api().service_as(user).oneshot(request.body(Full::new(body)).unwrap()).await.unwrap();
     let bytes = answer.into_body().collect().await.unwrap().to_bytes();
     serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-async fn runs(team: &Workspace, name: &str) {
+async fn runs(team: &WorkspaceClient, name: &str) {
     let web = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": {
@@ -38,27 +38,27 @@ async fn runs(team: &Workspace, name: &str) {
     until(team, &path, |found| found["status"]["readyReplicas"] == 1).await;
 }
 
-/// Makes two workspaces, with damaged objects in the first: a map, and a workload that was placed.
+/// Makes two workspaces, with damaged objects in the first: a ConfigMap, and a placed workload.
 async fn damaged(folder: &Path) -> ControlPlane {
     let plane = start_in(folder, Engine::Redb).await;
-    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
     root.apply(MEMBER).await.unwrap();
     make_workspaces(&root, 0..2).await;
     for team in ["root:team-0", "root:team-1"] {
-        let team = Workspace::new(&plane.api, &team.parse().unwrap());
+        let team = WorkspaceClient::new(plane.api(), &team.parse().unwrap());
         team.apply(&namespace("shop")).await.unwrap();
         team.apply(&map("fine", "well")).await.unwrap();
     }
-    let team = Workspace::new(&plane.api, &"root:team-0".parse().unwrap());
+    let team = WorkspaceClient::new(plane.api(), &"root:team-0".parse().unwrap());
     team.apply(&map("broken", MARK)).await.unwrap();
     runs(&team, "lame").await;
     let mark = json!({"metadata": {"annotations": {"mark": MARK}}});
     let lame = "/clusters/root:team-0/apis/apps/v1/namespaces/default/deployments/lame";
-    let user = User { name: "admin".into(), groups: vec![portolan_machinery::rbac::MASTERS.into()], ..User::default() };
+    let user = User { name: "admin".into(), groups: vec![portolan_strategy::rbac::MASTERS.into()], ..User::default() };
     let request =
         Request::builder().method(Method::PATCH).uri(lame).header(CONTENT_TYPE, "application/merge-patch+json");
     let request = request.body(Full::new(Bytes::from(mark.to_string()))).unwrap();
-    assert!(plane.api.service_as(user).oneshot(request).await.unwrap().status().is_success());
+    assert!(plane.api().service_as(user).oneshot(request).await.unwrap().status().is_success());
     plane.stop().await;
     assert!(portolan_store::testing::damage(&folder.join("data/store"), MARK).unwrap() >= 2);
     start_in(folder, Engine::Redb).await
@@ -68,9 +68,9 @@ async fn damaged(folder: &Path) -> ControlPlane {
 async fn damaged_objects_harm_nobody_else_and_can_be_deleted_unread() {
     let folder = tempfile::tempdir().unwrap();
     let plane = damaged(folder.path()).await;
-    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
-    let one = Workspace::new(&plane.api, &"root:team-0".parse().unwrap());
-    let two = Workspace::new(&plane.api, &"root:team-1".parse().unwrap());
+    let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
+    let one = WorkspaceClient::new(plane.api(), &"root:team-0".parse().unwrap());
+    let two = WorkspaceClient::new(plane.api(), &"root:team-1".parse().unwrap());
     for team in [&one, &two] {
         runs(team, "web").await;
         team.apply(&namespace("fresh")).await.unwrap();
@@ -166,11 +166,11 @@ async fn backups_without_damaged_objects_say_so() {
     let plane = damaged(folder.path()).await;
     let (data_dir, file) = (folder.path().join("data"), folder.path().join("backup"));
     let save = |skip_damaged| {
-        let save = Save { data_dir: data_dir.clone(), skip_damaged, file: file.clone() };
+        let save = SaveArgs { data_dir: data_dir.clone(), skip_damaged, file: file.clone() };
         tokio::task::spawn_blocking(move || save.run().map_err(|error| format!("{error:#}")))
     };
     let stream = |skip_damaged| {
-        let save = Save { data_dir: data_dir.clone(), skip_damaged, file: "-".into() };
+        let save = SaveArgs { data_dir: data_dir.clone(), skip_damaged, file: "-".into() };
         tokio::task::spawn_blocking(move || {
             let mut out = Vec::new();
             let saved = save.to_stream(&mut out).map(|summary| told("standard output", &summary));
@@ -212,7 +212,7 @@ async fn backups_without_damaged_objects_say_so() {
     streamed().await;
     let stopped = inspect_named(std::fs::File::open(&file).unwrap()).unwrap();
     assert_eq!(stopped.damaged, running.damaged);
-    let verify = super::super::verify::Verify { data_dir };
+    let verify = super::super::verify::VerifyArgs { data_dir };
     let told = tokio::task::spawn_blocking(move || verify.run().map_err(|error| format!("{error:#}"))).await.unwrap();
     let told = told.unwrap_err();
     for part in

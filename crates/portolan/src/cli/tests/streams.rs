@@ -1,4 +1,4 @@
-//! Streams of pods through a connection: TLS, a kubeconfig in a Secret, and an API server at the other end.
+//! Tests of pod streams through a direct connection: TLS, a kubeconfig in a Secret, and an API server at the other end.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-const PODS: &str = "/clusters/root/api/v1/namespaces/default/pods";
-const EAST: &str = "/apis/portolan.dev/v1alpha1/physicalclusters/east";
+pub(super) const PODS: &str = "/clusters/root/api/v1/namespaces/default/pods";
+pub(super) const EAST: &str = "/apis/portolan.dev/v1alpha1/physicalclusters/east";
 
-/// Says back whatever is said, and refuses who shows credentials of the logical side.
-struct Echo;
+/// Stream that echoes its input, and refuses upstream credentials.
+pub(super) struct Echo;
 
 impl PodStreams for Echo {
     fn open(&self, mut request: PodStreamRequest) -> BoxFuture<'_, Result<Response<Body>, Status>> {
@@ -49,8 +49,8 @@ impl PodStreams for Echo {
     }
 }
 
-/// A simulated cluster that listens, and the kubeconfig of its administrator.
-async fn physical(config: SimulationConfig, stop: &CancellationToken) -> (Arc<SimulatedCluster>, String) {
+/// Starts a simulated cluster that listens, and returns the kubeconfig of its administrator.
+pub(super) async fn physical(config: SimulationConfig, stop: &CancellationToken) -> (Arc<SimulatedCluster>, String) {
     let cluster = SimulatedCluster::start(config, Seams::system(), stop).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
@@ -61,18 +61,18 @@ async fn physical(config: SimulationConfig, stop: &CancellationToken) -> (Arc<Si
 }
 
 async fn said(plane: &ControlPlane, method: Method, path: &str) -> (StatusCode, String) {
-    let user = User { name: "admin".into(), groups: vec![portolan_machinery::rbac::MASTERS.into()], ..User::default() };
+    let user = User { name: "admin".into(), groups: vec![portolan_strategy::rbac::MASTERS.into()], ..User::default() };
     let request = Request::builder().method(method).uri(path).body(Full::new(Bytes::new())).unwrap();
-    let answer = plane.api.service_as(user).oneshot(request).await.unwrap();
+    let answer = plane.api().service_as(user).oneshot(request).await.unwrap();
     let status = answer.status();
     let bytes = answer.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// A control plane with a pod on `east`; the path of the pod.
-async fn with_a_pod(kubeconfig: &str) -> (ControlPlane, tempfile::TempDir, Workspace, String) {
+/// Starts a control plane with a pod on `east`, and returns the path of the pod.
+async fn with_a_pod(kubeconfig: &str) -> (ControlPlane, tempfile::TempDir, WorkspaceClient, String) {
     let (plane, folder) = start().await;
-    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "east"},
         "stringData": {"kubeconfig": kubeconfig}});
     root.apply(&secret.to_string()).await.unwrap();
@@ -109,8 +109,8 @@ async fn logs_of_a_pod_come_through_the_connection_for_as_long_as_it_may_be_used
     stop.cancel();
 }
 
-/// `exec` as kubectl asks for it, and the answer.
-async fn enter(folder: &Path, pod: &str) -> Response<kube::client::Body> {
+/// Sends `exec` as kubectl does.
+pub(super) async fn enter(folder: &Path, pod: &str) -> Response<kube::client::Body> {
     let kubeconfig = std::fs::read_to_string(folder.join("data/admin.kubeconfig")).unwrap();
     let kubeconfig = kubeconfig.replace("/clusters/root", "");
     let client =

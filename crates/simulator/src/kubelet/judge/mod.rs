@@ -1,5 +1,6 @@
-//! Judgement of a pod from its manifest alone, since nothing runs: images that cannot be pulled, commands that fail, probes that
-//! cannot succeed. The rules are documented in `docs/operating.md`; the annotations there decide where no rule does.
+//! Judgement of a pod from its manifest alone, since nothing runs: images that cannot be pulled, commands that fail,
+//! probes that cannot succeed. The rules are documented in `docs/operating.md`; the annotations there decide where no
+//! rule does.
 
 mod image;
 
@@ -8,34 +9,34 @@ use serde_json::Value;
 
 use crate::fields::{list, text};
 
-/// Annotation of a pod that is never ready (`"false"`), or is whatever its probes say (`"true"`).
+/// Annotation of a pod that is never ready (`"false"`), or ready whatever its probes are (`"true"`).
 const READY: &str = "simulated.portolan.dev/ready";
 /// An image whose name contains this cannot be pulled.
 const UNPULLABLE: &str = "does-not-exist";
 /// Top-level domain that never resolves (RFC 6761): images from its hosts cannot be pulled.
 const INVALID_DOMAIN: &str = ".invalid";
 
-/// State that a container comes to.
+/// Final state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It runs. The error says why it is not ready.
+pub(super) enum ContainerState {
+    /// The container runs. The error is the reason that it is not ready.
     Runs(Result<(), String>),
-    /// It cannot be created.
-    Waits(Fault),
-    /// It ends with an error, and is started again and again.
+    /// The container cannot be created.
+    Waits(ContainerFault),
+    /// The container fails and is restarted repeatedly.
     Crashes,
 }
 
 /// Reason why a container waits, and the Event about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct ContainerFault {
     pub(super) reason: &'static str,
     pub(super) message: String,
     pub(super) event: &'static str,
     pub(super) event_message: String,
 }
 
-impl Fault {
+impl ContainerFault {
     pub(super) fn unconfigured(missing: &str) -> Self {
         Self {
             reason: "CreateContainerConfigError",
@@ -47,11 +48,11 @@ impl Fault {
 }
 
 /// Returns why the image of a container cannot be used.
-pub(super) fn image_fault(container: &Value) -> Option<Fault> {
+pub(super) fn image_fault(container: &Value) -> Option<ContainerFault> {
     let name = text(container, "/image");
     if let Err(why) = image::check(name) {
         let message = format!("Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {why}");
-        return Some(Fault {
+        return Some(ContainerFault {
             reason: "InvalidImageName",
             event: "InspectFailed",
             event_message: message.clone(),
@@ -60,7 +61,7 @@ pub(super) fn image_fault(container: &Value) -> Option<Fault> {
     }
     let host = name.split('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let is_missing = name.contains(UNPULLABLE) || (name.contains('/') && host.ends_with(INVALID_DOMAIN));
-    is_missing.then(|| Fault {
+    is_missing.then(|| ContainerFault {
         reason: "ImagePullBackOff",
         message: format!("Back-off pulling image {name:?}: ErrImagePull: simulated: no such image"),
         event: "Failed",
@@ -78,7 +79,7 @@ fn ends_badly<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> bool {
     let mut words = words;
     let Some(script) = words.next_back().map(str::trim_end) else { return false };
     let last = script.rsplit([';', '\n']).next().unwrap_or_default();
-    // A command behind another one may not be done, unless that one cannot fail.
+    // A command after another one may not run, unless that one cannot fail.
     let mut parts = last.rsplit("&&").map(str::trim);
     let is_bad = |command: &str| {
         let code = command.strip_prefix("exit ").and_then(|code| code.trim().parse::<i64>().ok());
@@ -102,9 +103,9 @@ pub(super) fn is_sidecar(container: &Value) -> bool {
 }
 
 /// Judges a container of a pod that can be created.
-pub(super) fn judge(pod: &Value, container: &Value) -> Verdict {
+pub(super) fn judge(pod: &Value, container: &Value) -> ContainerState {
     if restarts(pod) && (fails(container) || probe_fault(pod, container, "livenessProbe").is_some()) {
-        return Verdict::Crashes;
+        return ContainerState::Crashes;
     }
     let ready = match object::annotation(pod, READY) {
         Some("true") => Ok(()),
@@ -114,7 +115,7 @@ pub(super) fn judge(pod: &Value, container: &Value) -> Verdict {
             Some(why) => Err(format!("{} probe {why}", if *kind == "startupProbe" { "Startup" } else { "Readiness" })),
         }),
     };
-    Verdict::Runs(ready)
+    ContainerState::Runs(ready)
 }
 
 /// Returns why a probe cannot succeed: its command fails, or nothing in the pod has its port.
@@ -140,8 +141,8 @@ fn probe_fault(pod: &Value, container: &Value, kind: &str) -> Option<String> {
     }
 }
 
-/// Returns false when the containers of the pod declare ports, and neither declare this one nor name it in the container's command,
-/// arguments or environment. Ports need not be declared: without any nothing can be said.
+/// Returns false when the containers of the pod declare ports, and neither declare this one nor name it in the
+/// container's command, arguments or environment. Ports need not be declared: without any nothing can be said.
 fn may_listen(pod: &Value, container: &Value, port: i64) -> bool {
     let containers = list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
     let mut declared =
@@ -173,9 +174,8 @@ mod tests {
 
     #[test]
     fn containers_are_judged_by_their_manifest() {
-        let runs = Verdict::Runs(Ok(()));
-        let is_unready =
-            |verdict: &Verdict, part: &str| matches!(verdict, Verdict::Runs(Err(why)) if why.contains(part));
+        let runs = ContainerState::Runs(Ok(()));
+        let is_unready = |verdict: &ContainerState, part: &str| matches!(verdict, ContainerState::Runs(Err(why)) if why.contains(part));
         let verdict = |container: Value, annotations: Value| {
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [container]}});
             judge(&pod, &pod["spec"]["containers"][0])
@@ -220,8 +220,8 @@ mod tests {
             }
         }
         let liveness = json!({"livenessProbe": {"exec": {"command": ["false"]}}});
-        assert_eq!(verdict(liveness, Value::Null), Verdict::Crashes);
-        assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 1"]}), Value::Null), Verdict::Crashes);
+        assert_eq!(verdict(liveness, Value::Null), ContainerState::Crashes);
+        assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 1"]}), Value::Null), ContainerState::Crashes);
         assert_eq!(verdict(json!({"command": ["sh", "-c", "exit 0"]}), Value::Null), runs);
         for (script, fails) in [
             ("false", true),

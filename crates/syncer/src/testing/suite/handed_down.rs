@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use portolan_types::{GroupVersionKind, annotations, object, placement::Phase};
+use portolan_types::{GroupVersionKind, annotations, object, placement::CopyPhase};
 use serde_json::{Value, json};
 
-use super::{Stage, Verdict, deployment, ensure};
+use super::{SuiteResult, SyncStage, deployment, ensure};
 use crate::connector::Connector;
 
 const IMAGE: &str = "registry.example.com/web:1";
@@ -15,18 +15,18 @@ fn service() -> Value {
 }
 
 /// A list with keys that somebody has changed, so that apply alone is refused, is repaired; so is a namespace's label.
-pub(super) async fn drift(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 10).await?;
-    stage.place("services", "db", service(), Phase::Active);
-    let is_whole = async |s: &Stage| {
-        let ports = s.below("services", "db").await.unwrap_or_default()["spec"]["ports"].clone();
+pub(super) async fn drift(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 10).await?;
+    stage.place("services", "db", service(), CopyPhase::Active);
+    let is_whole = async |s: &SyncStage| {
+        let ports = s.downstream("services", "db").await.unwrap_or_default()["spec"]["ports"].clone();
         ports.as_array().is_some_and(|ports| ports.len() == 1 && ports[0]["port"] == 5432)
     };
     stage.until("the copy is there", is_whole).await?;
     stage.tamper("services", "db", &json!({"spec": {"ports": [{"port": 9, "name": "x"}]}})).await?;
     stage.until("the port is back", is_whole).await?;
-    let tenant = async |s: &Stage| {
-        s.namespace_below()
+    let tenant = async |s: &SyncStage| {
+        s.downstream_namespace_object()
             .await
             .and_then(|namespace| object::label(&namespace, annotations::DOWN_TENANT).map(str::to_owned))
     };
@@ -37,31 +37,31 @@ pub(super) async fn drift(connector: Arc<dyn Connector>) -> Verdict {
     stage.finished().await
 }
 
-/// A Deployment that is deleted without what it made leaves that running; a label set upstream gets to its pod; one that
-/// is made later adopts it.
-pub(super) async fn orphans(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 11).await?;
-    let key = stage.place("deployments", "web", deployment(1, IMAGE), Phase::Active);
+/// A Deployment that is deleted without what it made leaves that running; a label set upstream gets to its pod; one
+/// that is made later adopts it.
+pub(super) async fn orphans(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 11).await?;
+    let key = stage.place("deployments", "web", deployment(1, IMAGE), CopyPhase::Active);
     stage.until("its pod is shown", async |s| s.upstream.keys("pods").len() == 1).await?;
     let pod = stage.upstream.keys("pods").pop().ok_or("a pod")?;
     let mut labelled = stage.upstream.object(&pod).unwrap_or_default();
     object::set_label(&mut labelled, "role", Some("primary".into()));
     stage.upstream.write(&pod, &GroupVersionKind::new("", "v1", "Pod"), labelled);
-    let role = async |s: &Stage| {
-        s.below("pods", &pod.name).await.and_then(|pod| object::label(&pod, "role").map(str::to_owned))
+    let role = async |s: &SyncStage| {
+        s.downstream("pods", &pod.name).await.and_then(|pod| object::label(&pod, "role").map(str::to_owned))
     };
     stage.until("a label set upstream gets to it", async |s| role(s).await.as_deref() == Some("primary")).await?;
-    let uid = |s: &Stage| s.upstream.object(&pod).map(|pod| object::meta_text(&pod, "uid").to_owned());
+    let uid = |s: &SyncStage| s.upstream.object(&pod).map(|pod| object::meta_text(&pod, "uid").to_owned());
     let before = uid(&stage);
     stage.upstream.delete_without_dependents(&key);
     stage.until("the Deployment is gone", async |s| s.upstream.object(&key).is_none()).await?;
-    ensure(stage.below("deployments", "web").await.is_none(), "downstream too")?;
+    ensure(stage.downstream("deployments", "web").await.is_none(), "downstream too")?;
     let stage = stage.restarted().await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     ensure(uid(&stage) == before && role(&stage).await.is_some(), "its pod runs on, and is shown")?;
     let set = stage.upstream.keys("replicasets").pop().ok_or("its ReplicaSet is shown")?;
-    stage.place("deployments", "web", deployment(1, IMAGE), Phase::Active);
-    let adopted_by = |s: &Stage| {
+    stage.place("deployments", "web", deployment(1, IMAGE), CopyPhase::Active);
+    let adopted_by = |s: &SyncStage| {
         let set = s.upstream.object(&set).unwrap_or_default();
         object::controller_of(&set).map(|owner| owner["uid"].clone())
     };

@@ -1,4 +1,4 @@
-//! What every kind of physical cluster must let a syncer do, whether it is simulated or real. Give [`run`] a connector to one with
+//! Suite of what every physical cluster must let a syncer do, simulated or real. Give [`run`] a connector to one with
 //! nothing in it that matters. Times are real unless the runtime's are paused.
 
 mod handed_down;
@@ -14,7 +14,7 @@ use std::{
 use kube::client::Body;
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, Uid, annotations, object,
-    placement::{NamespaceMapping, Phase, PhysicalClusterSpec},
+    placement::{CopyPhase, NamespaceMapping, PhysicalClusterSpec},
     upstream::CopyState,
 };
 use serde_json::{Value, json};
@@ -22,26 +22,26 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MemoryUpstream, SharedUpstream};
 use crate::{
-    ConnectError, Connector, SyncLimits, Syncer, SyncerConfig, SyncerHandle,
-    client::{Api, Served},
+    ConnectError, Connector, SyncLimits, SyncMemoryBudget, Syncer, SyncerConfig, SyncerHandle,
+    client::{DownstreamClient, ServedResource},
     downstream_namespace,
-    plan::{Deletion, Proof},
+    plan::{CopyDeletion, Proof},
 };
 
-/// How long anything may take.
+/// Longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What went wrong, in a sentence.
-pub type Verdict = Result<(), String>;
+/// Outcome of a test; the error is a sentence.
+pub type SuiteResult = Result<(), String>;
 
 /// One worker between an upstream in memory and a physical cluster.
-pub struct Stage {
+pub struct SyncStage {
     /// The logical side.
     pub upstream: Arc<MemoryUpstream>,
     /// The worker.
     pub handle: SyncerHandle,
     cluster: LogicalClusterId,
-    api: Api,
+    api: DownstreamClient,
     switch: Arc<Switch>,
     config: SyncerConfig,
 }
@@ -73,11 +73,12 @@ impl Connector for Switch {
     }
 }
 
-impl Stage {
-    /// Starts a worker for the physical cluster `uid` with the quick times of tests. Stages of different numbers do not meet.
+impl SyncStage {
+    /// Starts a worker for the physical cluster `uid` with the quick times of tests. Stages of different numbers do not
+    /// meet.
     ///
     /// # Errors
-    /// When there is no connection.
+    /// Fails if there is no connection.
     pub async fn start(connector: Arc<dyn Connector>, number: u64) -> Result<Self, String> {
         let uid: Uid = format!("physical-{number}").parse().map_err(|error| format!("{error}"))?;
         let upstream = MemoryUpstream::new(uid.clone());
@@ -91,7 +92,7 @@ impl Stage {
         let client = connector.connect().await.map_err(|error| error.to_string())?;
         let switch = Arc::new(Switch { inner: connector, is_cut: Arc::default(), tries: Arc::default() });
         let handle = spawn(&config, &upstream, &switch);
-        let api = Api::new(client, Duration::from_secs(10));
+        let api = DownstreamClient::new(client, Duration::from_secs(10));
         Ok(Self { upstream, handle, cluster: LogicalClusterId::new(1000 + number), api, switch, config })
     }
 
@@ -105,7 +106,8 @@ impl Stage {
         Self { handle, config, ..self }
     }
 
-    /// Stops the worker, and starts that of another registration of the same physical cluster, of which upstream knows nothing yet.
+    /// Stops the worker, and starts that of another registration of the same physical cluster, of which upstream knows
+    /// nothing yet.
     ///
     /// # Errors
     /// A number that makes no uid.
@@ -118,7 +120,7 @@ impl Stage {
         Ok(Self { upstream, handle, config, ..self })
     }
 
-    /// As [`Self::restarted`], with other resources that go down.
+    /// As [`Self::restarted`], with other synced resources.
     #[must_use]
     pub async fn restarted_with(mut self, synced: &[&str]) -> Self {
         self.config.spec.synced_resources = synced.iter().map(|text| (*text).to_owned()).collect();
@@ -129,6 +131,13 @@ impl Stage {
     #[must_use]
     pub async fn restarted_within(mut self, limits: SyncLimits) -> Self {
         self.config.limits = limits;
+        self.restarted().await
+    }
+
+    /// As [`Self::restarted`], with a share of `memory` that the registrations of `workspace` have.
+    #[must_use]
+    pub async fn restarted_sharing(mut self, memory: &Arc<SyncMemoryBudget>, workspace: LogicalClusterId) -> Self {
+        (self.config.memory, self.config.workspace) = (memory.clone(), workspace);
         self.restarted().await
     }
 
@@ -163,18 +172,18 @@ impl Stage {
     fn path(&self, resource: &str, name: Option<&str>) -> String {
         let key = self.key(resource, "any");
         let kind = kind_of(resource);
-        Served { resource: key.resource, kind, namespaced: true }.path(Some(&self.namespace()), name)
+        ServedResource::new(key.resource, kind, true).path(Some(&self.namespace()), name)
     }
 
     /// Places an object.
-    pub fn place(&self, resource: &str, name: &str, object: Value, phase: Phase) -> ObjectKey {
+    pub fn place(&self, resource: &str, name: &str, object: Value, phase: CopyPhase) -> ObjectKey {
         let key = self.key(resource, name);
         self.upstream.place(&key, &kind_of(resource), object, phase, 1);
         key
     }
 
-    /// What stands downstream; `None` when the API server says that nothing does.
-    pub async fn below(&self, resource: &str, name: &str) -> Option<Value> {
+    /// Reads a downstream object; `None` when the API server says that there is none.
+    pub async fn downstream(&self, resource: &str, name: &str) -> Option<Value> {
         self.api.get(&self.path(resource, Some(name))).await.ok()
     }
 
@@ -189,24 +198,24 @@ impl Stage {
     }
 
     /// The namespace downstream as it stands.
-    async fn namespace_below(&self) -> Option<Value> {
-        self.api.get(&Served::namespaces().path(None, Some(&self.namespace()))).await.ok()
+    async fn downstream_namespace_object(&self) -> Option<Value> {
+        self.api.get(&ServedResource::namespaces().path(None, Some(&self.namespace()))).await.ok()
     }
 
     /// Changes the namespace downstream as somebody else.
     async fn tamper_namespace(&self, patch: &Value) -> Result<Value, String> {
-        let path = Served::namespaces().path(None, Some(&self.namespace()));
+        let path = ServedResource::namespaces().path(None, Some(&self.namespace()));
         self.api.merge_patch(&path, patch).await.map_err(|error| error.to_string())
     }
 
     /// Takes everything off the physical cluster again, and stops.
     ///
     /// # Errors
-    /// When something stays.
-    pub async fn finished(self) -> Verdict {
+    /// Fails if something stays.
+    pub async fn finished(self) -> SuiteResult {
         self.upstream.all_keys().iter().for_each(|key| self.upstream.delete(key));
-        self.until("nothing is left above", async |s| s.upstream.all_keys().is_empty()).await?;
-        let namespace = Served::namespaces().path(None, Some(&self.namespace()));
+        self.until("nothing is left upstream", async |s| s.upstream.all_keys().is_empty()).await?;
+        let namespace = ServedResource::namespaces().path(None, Some(&self.namespace()));
         self.until("the empty namespace ends", async |s| match s.api.get(&namespace).await {
             Ok(found) => object::is_deleting(&found),
             Err(error) => error.is_absent(&s.namespace()),
@@ -220,7 +229,7 @@ impl Stage {
     ///
     /// # Errors
     /// With `what`, after 30 s.
-    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) -> Verdict {
+    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) -> SuiteResult {
         let waiting = async {
             while !holds(self).await {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -244,6 +253,7 @@ fn kind_of(resource: &str) -> GroupVersionKind {
         "jobs" => GroupVersionKind::new("batch", "v1", "Job"),
         "pods" => GroupVersionKind::new("", "v1", "Pod"),
         "services" => GroupVersionKind::new("", "v1", "Service"),
+        "widgets" => GroupVersionKind::new("example.com", "v1", "Widget"),
         _ => GroupVersionKind::new("", "v1", "ConfigMap"),
     }
 }
@@ -258,7 +268,7 @@ pub fn deployment(replicas: i64, image: &str) -> Value {
         "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": image}]}}}})
 }
 
-fn ensure(holds: bool, what: &str) -> Verdict {
+fn ensure(holds: bool, what: &str) -> SuiteResult {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
@@ -266,7 +276,7 @@ fn ensure(holds: bool, what: &str) -> Verdict {
 ///
 /// # Errors
 /// The first thing that went wrong.
-pub async fn run(connector: Arc<dyn Connector>) -> Verdict {
+pub async fn run(connector: Arc<dyn Connector>) -> SuiteResult {
     life_of_a_copy(connector.clone()).await?;
     what_is_not_ours(connector.clone()).await?;
     leaving(connector.clone()).await?;
@@ -276,33 +286,33 @@ pub async fn run(connector: Arc<dyn Connector>) -> Verdict {
 }
 
 /// A copy is made, follows, is repaired, and goes; so does its namespace.
-async fn life_of_a_copy(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 1).await?;
-    let key = stage.place("configmaps", "settings", config_map("red"), Phase::Active);
-    stage.until("the copy is there", async |s| s.below("configmaps", "settings").await.is_some()).await?;
+async fn life_of_a_copy(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 1).await?;
+    let key = stage.place("configmaps", "settings", config_map("red"), CopyPhase::Active);
+    stage.until("the copy is there", async |s| s.downstream("configmaps", "settings").await.is_some()).await?;
     stage
         .until("it is reported", async |s| matches!(s.upstream.last_report(&key), Some(CopyState::Synced { .. })))
         .await?;
-    stage.place("configmaps", "settings", json!({"data": {"color": "blue", "size": "s"}}), Phase::Active);
+    stage.place("configmaps", "settings", json!({"data": {"color": "blue", "size": "s"}}), CopyPhase::Active);
     stage
         .until("the change is there and the label gone", async |s| {
-            let copy = s.below("configmaps", "settings").await.unwrap_or_default();
+            let copy = s.downstream("configmaps", "settings").await.unwrap_or_default();
             copy["data"] == json!({"color": "blue", "size": "s"}) && object::label(&copy, "app").is_none()
         })
         .await?;
-    stage.place("configmaps", "settings", json!({"data": {"color": "blue"}}), Phase::Active);
+    stage.place("configmaps", "settings", json!({"data": {"color": "blue"}}), CopyPhase::Active);
     stage
         .until("the field taken off is gone", async |s| {
-            s.below("configmaps", "settings").await.unwrap_or_default()["data"] == json!({"color": "blue"})
+            s.downstream("configmaps", "settings").await.unwrap_or_default()["data"] == json!({"color": "blue"})
         })
         .await?;
     stage.tamper("configmaps", "settings", &json!({"data": {"color": "drifted"}})).await?;
     stage
         .until("drift is repaired", async |s| {
-            s.below("configmaps", "settings").await.unwrap_or_default()["data"]["color"] == "blue"
+            s.downstream("configmaps", "settings").await.unwrap_or_default()["data"]["color"] == "blue"
         })
         .await?;
-    // What is written below is seen there before the worker hears of it.
+    // What is written downstream is seen there before the worker hears of it.
     stage.until("a repair is counted", async |s| s.handle.stats().repairs >= 1).await?;
     let stage = stage.restarted().await;
     stage
@@ -310,21 +320,21 @@ async fn life_of_a_copy(connector: Arc<dyn Connector>) -> Verdict {
         .await?;
     stage
         .until("a label that was taken off is back", async |s| {
-            let copy = s.below("configmaps", "settings").await.unwrap_or_default();
+            let copy = s.downstream("configmaps", "settings").await.unwrap_or_default();
             object::label(&copy, annotations::DOWN_CLUSTER).is_some()
         })
         .await?;
     stage.upstream.delete(&key);
-    stage.until("the object is gone above", async |s| s.upstream.object(&key).is_none()).await?;
-    ensure(stage.below("configmaps", "settings").await.is_none(), "and its copy below")?;
+    stage.until("the object is gone upstream", async |s| s.upstream.object(&key).is_none()).await?;
+    ensure(stage.downstream("configmaps", "settings").await.is_none(), "and its copy downstream")?;
     stage.finished().await
 }
 
-/// An object without our identity is neither changed nor deleted, and its owner above is told.
-async fn what_is_not_ours(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 2).await?;
-    stage.place("configmaps", "first", config_map("red"), Phase::Active);
-    stage.until("the namespace is there", async |s| s.below("configmaps", "first").await.is_some()).await?;
+/// An object without our identity is neither changed nor deleted, and its owner upstream gets a condition.
+async fn what_is_not_ours(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 2).await?;
+    stage.place("configmaps", "first", config_map("red"), CopyPhase::Active);
+    stage.until("the namespace is there", async |s| s.downstream("configmaps", "first").await.is_some()).await?;
     let foreign = stage
         .intrude(
             "configmaps",
@@ -332,18 +342,18 @@ async fn what_is_not_ours(connector: Arc<dyn Connector>) -> Verdict {
         "metadata": {"name": "taken"}, "data": {"theirs": "1"}}),
         )
         .await?;
-    let key = stage.place("configmaps", "taken", config_map("red"), Phase::Active);
+    let key = stage.place("configmaps", "taken", config_map("red"), CopyPhase::Active);
     stage.until("the conflict is told", async |s| {
         matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "Conflict")
     }).await?;
     stage.upstream.delete(&key);
-    stage.until("the object above may go", async |s| s.upstream.object(&key).is_none()).await?;
-    let now = stage.below("configmaps", "taken").await.unwrap_or_default();
+    stage.until("the object upstream may go", async |s| s.upstream.object(&key).is_none()).await?;
+    let now = stage.downstream("configmaps", "taken").await.unwrap_or_default();
     ensure(
         object::meta_text(&now, "resourceVersion") == object::meta_text(&foreign, "resourceVersion"),
         "it was not touched",
     )?;
-    let theirs = Deletion {
+    let theirs = CopyDeletion {
         uid: object::meta_text(&now, "uid").to_owned(),
         resource_version: object::meta_text(&now, "resourceVersion").to_owned(),
         proof: Proof::Debt,
@@ -354,29 +364,29 @@ async fn what_is_not_ours(connector: Arc<dyn Connector>) -> Verdict {
     stage.finished().await
 }
 
-/// The record says that the copy leaves: it goes, and the object stays above.
-async fn leaving(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 3).await?;
-    let key = stage.place("deployments", "web", deployment(0, "registry.example.com/web:1"), Phase::Active);
-    stage.until("the copy is there", async |s| s.below("deployments", "web").await.is_some()).await?;
-    stage.place("deployments", "web", deployment(0, "registry.example.com/web:1"), Phase::Leaving);
+/// The record says that the copy leaves: it goes, and the object stays upstream.
+async fn leaving(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 3).await?;
+    let key = stage.place("deployments", "web", deployment(0, "registry.example.com/web:1"), CopyPhase::Active);
+    stage.until("the copy is there", async |s| s.downstream("deployments", "web").await.is_some()).await?;
+    stage.place("deployments", "web", deployment(0, "registry.example.com/web:1"), CopyPhase::Leaving);
     stage
         .until("the entry is off the record", async |s| {
             s.upstream.object(&key).is_some_and(|object| object::annotation(&object, annotations::PLACEMENT).is_none())
         })
         .await?;
-    ensure(stage.below("deployments", "web").await.is_none(), "the copy is gone before that")?;
+    ensure(stage.downstream("deployments", "web").await.is_none(), "the copy is gone before that")?;
     stage.finished().await
 }
 
 /// An upstream that fails, or shows nothing, deletes nothing.
-async fn blind(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 4).await?;
+async fn blind(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 4).await?;
     for name in ["a", "b", "c"] {
-        stage.place("configmaps", name, config_map("red"), Phase::Active);
+        stage.place("configmaps", name, config_map("red"), CopyPhase::Active);
     }
     for name in ["a", "b", "c"] {
-        stage.until("the copies are there", async |s| s.below("configmaps", name).await.is_some()).await?;
+        stage.until("the copies are there", async |s| s.downstream("configmaps", name).await.is_some()).await?;
     }
     stage.upstream.set_failing(true);
     let stage = stage.restarted().await;
@@ -388,19 +398,19 @@ async fn blind(connector: Arc<dyn Connector>) -> Verdict {
     tokio::time::sleep(Duration::from_secs(2)).await;
     ensure(stage.handle.stats().deletes == 0, "an empty view deletes nothing")?;
     for name in ["a", "b", "c"] {
-        ensure(stage.below("configmaps", name).await.is_some(), "every copy is there")?;
+        ensure(stage.downstream("configmaps", name).await.is_some(), "every copy is there")?;
     }
     stage.finished().await
 }
 
-/// What should be deleted while the physical cluster is out of reach is a debt, paid on return.
-async fn out_of_reach(connector: Arc<dyn Connector>) -> Verdict {
-    let stage = Stage::start(connector, 5).await?;
-    let goes = stage.place("configmaps", "goes", config_map("red"), Phase::Active);
-    let stays = stage.place("configmaps", "stays", config_map("red"), Phase::Active);
+/// Checks that a deletion while the physical cluster is unreachable becomes a debt, which is paid on return.
+async fn out_of_reach(connector: Arc<dyn Connector>) -> SuiteResult {
+    let stage = SyncStage::start(connector, 5).await?;
+    let goes = stage.place("configmaps", "goes", config_map("red"), CopyPhase::Active);
+    let stays = stage.place("configmaps", "stays", config_map("red"), CopyPhase::Active);
     stage
         .until("the copies are there", async |s| {
-            s.below("configmaps", "goes").await.is_some() && s.below("configmaps", "stays").await.is_some()
+            s.downstream("configmaps", "goes").await.is_some() && s.downstream("configmaps", "stays").await.is_some()
         })
         .await?;
     stage.set_cut(true);
@@ -416,34 +426,34 @@ async fn out_of_reach(connector: Arc<dyn Connector>) -> Verdict {
     ensure(stage.upstream.cluster().is_some_and(|report| report.ready.is_err()), "the physical cluster is not ready")?;
     stage.set_cut(false);
     stage.until("the debt is paid", async |s| s.upstream.recorded_debts().is_empty()).await?;
-    ensure(stage.below("configmaps", "goes").await.is_none(), "the copy is gone")?;
+    ensure(stage.downstream("configmaps", "goes").await.is_none(), "the copy is gone")?;
     stage
         .until("the other is synced again", async |s| {
             matches!(s.upstream.last_report(&stays), Some(CopyState::Synced { .. }))
         })
         .await?;
-    ensure(stage.below("configmaps", "stays").await.is_some(), "and was there all the time")?;
+    ensure(stage.downstream("configmaps", "stays").await.is_some(), "and was there all the time")?;
     stage.finished().await
 }
 
-/// Needs workload controllers downstream: a Deployment runs, and its ReplicaSet and Pods are seen above.
+/// Needs workload controllers downstream: a Deployment runs, and its ReplicaSet and Pods are seen upstream.
 ///
 /// # Errors
 /// The first thing that went wrong.
-pub async fn run_workloads(connector: Arc<dyn Connector>) -> Verdict {
+pub async fn run_workloads(connector: Arc<dyn Connector>) -> SuiteResult {
     handed_down::orphans(connector.clone()).await?;
-    let stage = Stage::start(connector, 6).await?;
-    let key = stage.place("deployments", "web", deployment(2, "registry.example.com/web:1"), Phase::Active);
+    let stage = SyncStage::start(connector, 6).await?;
+    let key = stage.place("deployments", "web", deployment(2, "registry.example.com/web:1"), CopyPhase::Active);
     stage
-        .until("both replicas are ready above", async |s| {
+        .until("both replicas are ready upstream", async |s| {
             s.upstream.object(&key).is_some_and(|object| object["status"]["readyReplicas"] == 2)
         })
         .await?;
-    stage.until("its Pods are seen above", async |s| s.upstream.keys("pods").len() == 2).await?;
+    stage.until("its Pods are seen upstream", async |s| s.upstream.keys("pods").len() == 2).await?;
     ensure(stage.upstream.keys("replicasets").len() == 1, "one ReplicaSet owns them")?;
     let pod = stage.upstream.keys("pods").pop().ok_or("a pod")?;
     stage.upstream.delete(&pod);
-    stage.until("a delete above is handed down", async |s| s.upstream.object(&pod).is_none()).await?;
+    stage.until("a delete upstream is handed down", async |s| s.upstream.object(&pod).is_none()).await?;
     stage.until("and another Pod takes its place", async |s| s.upstream.keys("pods").len() == 2).await?;
     stage.upstream.delete(&key);
     stage
@@ -459,13 +469,13 @@ pub async fn run_workloads(connector: Arc<dyn Connector>) -> Verdict {
 /// From a write upstream until the report that its copy is there, fifty times, in milliseconds, sorted.
 ///
 /// # Errors
-/// When a copy is not reported.
+/// Fails if a copy is not reported.
 pub async fn latencies(connector: Arc<dyn Connector>) -> Result<Vec<u128>, String> {
-    let stage = Stage::start(connector, 7).await?;
+    let stage = SyncStage::start(connector, 7).await?;
     let mut taken = Vec::new();
     for n in 0..50 {
         let start = tokio::time::Instant::now();
-        let key = stage.place("configmaps", &format!("c{n}"), config_map("red"), Phase::Active);
+        let key = stage.place("configmaps", &format!("c{n}"), config_map("red"), CopyPhase::Active);
         while stage.upstream.last_report(&key).is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
             ensure(start.elapsed() < PATIENCE, "a copy is not reported")?;

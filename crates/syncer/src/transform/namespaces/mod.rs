@@ -1,5 +1,5 @@
-//! Selectors and names of namespaces, rewritten so that they select downstream the namespaces that stand for the upstream ones of
-//! the same logical cluster, and no others. Pure.
+//! Selectors and names of namespaces, rewritten so that they select downstream the counterparts of the upstream
+//! namespaces of the same logical cluster, and no others. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    namespace_labels::{NamespaceNaming, downstream_key, upstream_key},
-    rules::Refusal,
+    namespace_naming::{NamespaceNaming, downstream_key, upstream_key},
+    rules::SyncRefusal,
 };
 
 /// Deepest nesting that is looked into; decoding bounds it too.
@@ -22,7 +22,7 @@ const MAX_DEPTH: usize = 64;
 const TEXT_MAPS: [&str; 5] = ["metadata", "matchLabels", "nodeSelector", "data", "stringData"];
 /// Label that the API server puts onto each namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The namespace of the DNS service.
+/// Namespace of the DNS service.
 const DNS_NAMESPACE: &str = "kube-system";
 /// Label of its pods.
 const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
@@ -32,13 +32,13 @@ const DNS_PORT: i64 = 53;
 /// Rewrites all selectors and names of namespaces in a copy.
 ///
 /// # Errors
-/// A [`Refusal`] for a selector that cannot be rewritten exactly.
+/// A [`SyncRefusal`] for a selector that cannot be rewritten exactly.
 pub(super) fn translate(
     kind: &GroupVersionKind,
     naming: &NamespaceNaming,
     cluster: LogicalClusterId,
     copy: &mut Value,
-) -> Result<(), Refusal> {
+) -> Result<(), SyncRefusal> {
     let dns = match (&*kind.group, &*kind.kind) {
         ("", "ConfigMap" | "Secret") => return Ok(()),
         ("networking.k8s.io", "NetworkPolicy") => dns_rules(copy),
@@ -57,7 +57,7 @@ pub(super) fn translate(
     Ok(())
 }
 
-/// Brings selectors of namespaces back to what they are upstream, in what was made downstream from a copy.
+/// Restores the upstream selectors of namespaces in an object that was created downstream from a copy.
 pub(crate) fn restore_selectors(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -95,8 +95,8 @@ struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    fn walk(&self, value: &mut Value, depth: usize) -> Result<(), Refusal> {
-        let deeper = depth.checked_sub(1).ok_or_else(|| Refusal::not_syncable("it is nested too deeply"))?;
+    fn walk(&self, value: &mut Value, depth: usize) -> Result<(), SyncRefusal> {
+        let deeper = depth.checked_sub(1).ok_or_else(|| SyncRefusal::not_syncable("it is nested too deeply"))?;
         match value {
             Value::Object(map) => {
                 self.term(map)?;
@@ -113,7 +113,7 @@ impl Translation<'_> {
     }
 
     /// A peer of a NetworkPolicy, a term of an affinity, a claim's source, or what looks like one in a custom resource.
-    fn term(&self, map: &mut Map<String, Value>) -> Result<(), Refusal> {
+    fn term(&self, map: &mut Map<String, Value>) -> Result<(), SyncRefusal> {
         match map.get_mut("namespaceSelector") {
             None | Some(Value::Null) => {}
             Some(selector @ Value::Object(_)) => self.selector(selector)?,
@@ -131,14 +131,14 @@ impl Translation<'_> {
         }
     }
 
-    fn name(&self, name: &mut Value) -> Result<(), Refusal> {
+    fn name(&self, name: &mut Value) -> Result<(), SyncRefusal> {
         let parsed = name.as_str().and_then(|name| name.parse().ok()).ok_or_else(|| not_exact("namespaces"))?;
         let downstream = self.naming.downstream(self.cluster, &parsed);
-        *name = downstream.map_err(|error| Refusal::not_syncable(error.to_string()))?.as_str().into();
+        *name = downstream.map_err(|error| SyncRefusal::not_syncable(error.to_string()))?.as_str().into();
         Ok(())
     }
 
-    fn selector(&self, selector: &mut Value) -> Result<(), Refusal> {
+    fn selector(&self, selector: &mut Value) -> Result<(), SyncRefusal> {
         let exact = |fields: &Map<String, Value>| {
             fields.keys().all(|field| matches!(field.as_str(), "matchLabels" | "matchExpressions"))
         };
@@ -162,15 +162,16 @@ impl Translation<'_> {
     }
 }
 
-fn not_exact(what: &str) -> Refusal {
-    Refusal::not_syncable(format!(
+fn not_exact(what: &str) -> SyncRefusal {
+    SyncRefusal::not_syncable(format!(
         "{what} cannot be translated exactly into what it selects on the physical cluster, where namespaces have other names"
     ))
 }
 
-/// Rules that let pods reach the DNS service of the physical cluster, which serves them in place of the upstream one: for each rule
-/// of egress whose peers select the pods `k8s-app: kube-dns` of the upstream namespace `kube-system`, one that leads to the pods of
-/// that label in the physical cluster's `kube-system`, on the port 53 as far as the rule itself allows that.
+/// Rules that let pods reach the DNS service of the physical cluster, which serves them in place of the upstream one:
+/// for each rule of egress whose peers select the pods `k8s-app: kube-dns` of the upstream namespace `kube-system`, one
+/// that leads to the pods of that label in the physical cluster's `kube-system`, on the port 53 as far as the rule
+/// itself allows that.
 fn dns_rules(policy: &Value) -> Vec<Value> {
     let rules = policy.pointer("/spec/egress").and_then(Value::as_array).into_iter().flatten();
     let to_dns = rules.filter(|rule| {
@@ -209,7 +210,7 @@ fn selects_dns(peer: &Value) -> bool {
     is_namespace && pods.is_none_or(|selector| matches(selector, &labels(DNS_LABEL.0, DNS_LABEL.1)))
 }
 
-/// The part of a rule's ports that is DNS.
+/// Returns the DNS ports of a rule.
 fn dns_ports(rule: &Value) -> Vec<Value> {
     let port = |protocol: &str| json!({"protocol": protocol, "port": DNS_PORT});
     let Some(ports) = rule.get("ports").and_then(Value::as_array).filter(|ports| !ports.is_empty()) else {
@@ -223,7 +224,7 @@ fn dns_ports(rule: &Value) -> Vec<Value> {
                 let first = first.as_i64()?;
                 (first..=last.unwrap_or(first)).contains(&DNS_PORT)
             }
-            // What a name means is the pod's word; CoreDNS names the port 53 so.
+            // A named port is defined by the pod; CoreDNS names port 53 so.
             (Value::String(name), _) => matches!(name.as_str(), "dns" | "dns-tcp"),
             _ => false,
         };

@@ -8,7 +8,7 @@ fn naming() -> NamespaceNaming {
     NamespaceNaming { mapping: NamespaceMapping::Hashed, plane: Some("plane".into()) }
 }
 
-fn translated(kind: &str, mut copy: Value) -> Result<Value, Refusal> {
+fn translated(kind: &str, mut copy: Value) -> Result<Value, SyncRefusal> {
     let kind = match kind {
         "NetworkPolicy" => GroupVersionKind::new("networking.k8s.io", "v1", kind),
         "Deployment" => GroupVersionKind::new("apps", "v1", kind),

@@ -1,18 +1,18 @@
-//! Bounds of what is held of one physical cluster: it may be anybody's, and must not take the memory of all others.
+//! Limits of the cache of one physical cluster: it may be hostile, and must not take the memory of the others.
 
 mod shares;
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 pub(super) use self::shares::{ClusterShares, CopyDemand};
-use crate::client::DownstreamError;
 
-/// The most that is held of one physical cluster. Beyond it, it is not synced until it has less.
+/// Limits of the objects that are held of one physical cluster. It is not synced while it has more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncLimits {
     /// Objects.
     pub objects: u64,
-    /// Bytes of memory that they take, as estimated from their trees. While they are listed they are held twice.
+    /// Bytes of memory that they take, as estimated from their trees. As many may arrive at a time: while objects are
+    /// listed they are held twice.
     pub bytes: u64,
 }
 
@@ -27,17 +27,9 @@ impl SyncLimits {
     pub(super) fn permit(&self, held: HeldObjects) -> bool {
         held.objects <= self.objects && held.bytes <= self.bytes
     }
-
-    pub(super) fn error(&self) -> DownstreamError {
-        let Self { objects, bytes } = self;
-        DownstreamError::Excessive(format!(
-            "at most {objects} objects with Portolan's label, taking {bytes} bytes of memory, are held of one physical cluster; \
-             nothing is synced there, and nothing deleted, until it has fewer"
-        ))
-    }
 }
 
-/// An amount of objects.
+/// Amount of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeldObjects {
     pub(super) objects: u64,

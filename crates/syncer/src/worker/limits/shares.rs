@@ -1,4 +1,5 @@
-//! Shares of the logical clusters in what is held of one physical cluster: the copies of one of them must not end the syncing of all.
+//! Shares of the logical clusters in the cache of one physical cluster: the copies of one of them must not end the
+//! syncing of all.
 
 use std::collections::HashMap;
 
@@ -10,13 +11,13 @@ use crate::client::weight;
 
 /// Part of the limits that the copies of one logical cluster may take: a quarter.
 const CLUSTER_PART: (u64, u64) = (1, 4);
-/// Part of the limits that all copies may take: three quarters. The rest is for what the physical cluster adds.
+/// Part of the limits that all copies may take: three quarters. The rest is for objects that the physical cluster adds.
 const COPIES_PART: (u64, u64) = (3, 4);
 
 /// Memory that one copy takes, with the pods that are made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::worker) struct CopyDemand {
-    /// The logical cluster that it is of.
+    /// Logical cluster of the copy.
     pub(in crate::worker) cluster: LogicalClusterId,
     amount: HeldObjects,
 }

@@ -1,4 +1,4 @@
-//! The file that a snapshot is written into before it is one.
+//! Part file of an incomplete snapshot.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -8,33 +8,33 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use portolan_store::{Begun, Snapshot};
+use portolan_store::{PartialSnapshot, SnapshotSummary};
 
 use super::accepted;
 use crate::cli::workspaces::inspect_named;
 
-/// What of it can be gone on with.
-pub(super) fn begun_in(part: &Path) -> Option<Begun> {
-    portolan_store::begun(BufReader::new(File::open(part).ok()?))
+/// Returns the resumable part of a file.
+pub(super) fn begun_in(part: &Path) -> Option<PartialSnapshot> {
+    portolan_store::read_partial(BufReader::new(File::open(part).ok()?))
 }
 
-/// What an earlier one left to go on with.
+/// Returns the part of an interrupted snapshot.
 ///
 /// # Errors
-/// When it is not left: whoever writes it has it locked.
-pub(super) fn left_in(part: &Path) -> anyhow::Result<Option<Begun>> {
+/// Fails if another process writes it and has it locked.
+pub(super) fn left_in(part: &Path) -> anyhow::Result<Option<PartialSnapshot>> {
     let Ok(left) = File::open(part) else { return Ok(None) };
     match left.try_lock_shared() {
         Err(TryLockError::WouldBlock) => bail!("{} is being written by another snapshot save", part.display()),
-        // Where files cannot be locked, nobody is kept out.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(portolan_store::begun(BufReader::new(left))),
+        // On file systems without locks, no other process is kept out.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(portolan_store::read_partial(BufReader::new(left))),
     }
 }
 
-/// A snapshot holds every Secret: what an earlier one left, or somebody else laid there, is not written into. What there is of
-/// it is copied, and stays where it is until that is done.
-pub(super) fn part_file(path: &Path, begun: Option<&Begun>) -> anyhow::Result<File> {
-    let (Some(Begun { bytes, .. }), Ok(before)) = (begun, File::open(path)) else {
+/// Opens a new part file. A snapshot holds every Secret, so an existing file is not reused: its content is copied
+/// first, and the file stays until that is done.
+pub(super) fn part_file(path: &Path, begun: Option<&PartialSnapshot>) -> anyhow::Result<File> {
+    let (Some(PartialSnapshot { bytes, .. }), Ok(before)) = (begun, File::open(path)) else {
         return private_file(path).with_context(|| format!("{} cannot be written", path.display()));
     };
     let copy = path.with_added_extension("new");
@@ -47,15 +47,15 @@ pub(super) fn part_file(path: &Path, begun: Option<&Begun>) -> anyhow::Result<Fi
     Ok(made)
 }
 
-/// Makes the part the file, when it is a whole snapshot, or what was left out may be: else it is none to go on with, and goes. `named`
-/// tells that there is no part any more because it has its name.
+/// Renames the part to the file if it is a complete snapshot, or may lack the objects that it lacks; removes it
+/// otherwise. `named` tells that it was renamed.
 pub(super) fn finish(
     out: &File,
     part: &Path,
     file: &Path,
     skip_damaged: bool,
     named: &AtomicBool,
-) -> anyhow::Result<Snapshot> {
+) -> anyhow::Result<SnapshotSummary> {
     out.sync_all().with_context(|| format!("{} cannot be synced", part.display()))?;
     let written = File::open(part).with_context(|| format!("{} cannot be read", part.display()))?;
     let summary = inspect_named(BufReader::new(written)).map_err(anyhow::Error::from);
@@ -67,7 +67,7 @@ pub(super) fn finish(
     Ok(summary)
 }
 
-/// A new file that its owner alone can read, locked as far as that can be.
+/// Makes a new file that only its owner can read, and locks it if possible.
 fn private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     match fs::remove_file(path) {
@@ -79,7 +79,7 @@ fn private_file(path: &Path) -> io::Result<File> {
     Ok(made)
 }
 
-/// So that the name is there also after a loss of power.
+/// Syncs the directory, so that the name survives a loss of power.
 fn sync_dir_of(file: &Path) -> io::Result<()> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
     File::open(dir.unwrap_or(Path::new(".")))?.sync_all()

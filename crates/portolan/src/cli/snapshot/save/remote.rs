@@ -1,4 +1,4 @@
-//! A snapshot from the server that has the store open.
+//! Snapshot from the server that has the store open.
 
 use std::{io::Write, path::Path, time::Duration};
 
@@ -6,55 +6,57 @@ use anyhow::{Context as _, anyhow};
 use http::{Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
-use portolan_store::Begun;
+use portolan_store::PartialSnapshot;
 
-use super::{CannotGoOn, Unreadable};
+use super::{NotResumable, UnreadableStore};
 use crate::cli::admin::{KUBECONFIG, connect, message, no_answer};
 
-/// A connection ended before the snapshot did.
+/// Error of a connection that ended before the snapshot.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was cut: {0}")]
-pub(super) struct Cut(String);
+pub(super) struct CutConnection(String);
 
-/// How long a server that cut the connection may take to say why. What was sent already it must read again first.
+/// Time for the server to give its reason after it cut the connection. It first reads again what it had sent.
 const WHY: Duration = Duration::from_secs(60);
 
-/// Asks the server, with the credentials that it left in its data directory.
+/// Downloads a snapshot, with the credentials in the server's data directory.
 pub(super) async fn download(
     data_dir: &Path,
-    begun: Option<&Begun>,
+    begun: Option<&PartialSnapshot>,
     out: &mut (impl Write + Send),
-) -> anyhow::Result<Result<(), CannotGoOn>> {
+) -> anyhow::Result<Result<(), NotResumable>> {
     let (client, server) = connect(&data_dir.join(KUBECONFIG)).await?;
     let response = ask(&client, begun).await.map_err(|error| unanswered(&server, &error))?;
     let code = response.status();
     if !code.is_success() {
         let why = message(response.into_body()).await;
-        // The revision is forgotten, or one that this store never had.
-        return match matches!(code, StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT) && begun.is_some() {
-            true => Ok(Err(CannotGoOn(why))),
-            false => Err(refusal(data_dir, &server, code, &why)),
+        // The revision is compacted, or the store never had it.
+        return if matches!(code, StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT) && begun.is_some() {
+            Ok(Err(NotResumable(why)))
+        } else {
+            Err(refusal(data_dir, &server, code, &why))
         };
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame.map_err(|error| Cut(error.to_string()))?.into_data() {
+        if let Ok(piece) = frame.map_err(|error| CutConnection(error.to_string()))?.into_data() {
             out.write_all(&piece).context("the snapshot cannot be written")?;
         }
     }
     Ok(Ok(()))
 }
 
-async fn ask(client: &Client, begun: Option<&Begun>) -> Result<Response<Body>, kube::Error> {
-    let rest = begun.map_or_else(String::new, |Begun { revision, taken, bytes, sha256 }| {
+async fn ask(client: &Client, begun: Option<&PartialSnapshot>) -> Result<Response<Body>, kube::Error> {
+    let rest = begun.map_or_else(String::new, |PartialSnapshot { revision, taken, bytes, sha256 }| {
         format!("&revision={revision}&taken={taken}&bytes={bytes}&sha256={sha256}")
     });
     let request = http::Request::get(format!("/snapshot?damaged=skip{rest}")).body(Body::empty());
     client.send(request.map_err(kube::Error::HttpError)?).await
 }
 
-/// Why a connection was cut, when that will happen again: a server that cannot read on says so when it is asked for the rest.
-pub(super) async fn why_cut(data_dir: &Path, begun: &Begun) -> Option<anyhow::Error> {
+/// Returns the reason that a connection was cut, if it will happen again. A server that cannot read on reports it when
+/// asked for the rest.
+pub(super) async fn why_cut(data_dir: &Path, begun: &PartialSnapshot) -> Option<anyhow::Error> {
     let asking = async {
         let (client, server) = connect(&data_dir.join(KUBECONFIG)).await.ok()?;
         let response = ask(&client, Some(begun)).await.ok()?;
@@ -68,7 +70,7 @@ pub(super) async fn why_cut(data_dir: &Path, begun: &Begun) -> Option<anyhow::Er
     tokio::time::timeout(WHY, asking).await.ok().flatten()
 }
 
-/// What is told of an answer that is no snapshot.
+/// Returns the error for a response that is not a snapshot.
 fn refusal(data_dir: &Path, server: &Uri, code: StatusCode, why: &str) -> anyhow::Error {
     let what = format!("the server at {server} answered {code}: {why}");
     match code {
@@ -80,13 +82,13 @@ fn refusal(data_dir: &Path, server: &Uri, code: StatusCode, why: &str) -> anyhow
             anyhow!("{what}; it is not the server of this data directory, or that has got other keys since")
         }
         StatusCode::INTERNAL_SERVER_ERROR => {
-            Unreadable::in_part(data_dir, &format!("{what}; its log names what cannot be read")).into()
+            UnreadableStore::in_part(data_dir, &format!("{what}; its log names what cannot be read")).into()
         }
         _ => anyhow!(what),
     }
 }
 
-/// What is told when no answer came.
+/// Returns the error for a missing response.
 fn unanswered(server: &Uri, error: &kube::Error) -> anyhow::Error {
     let told = no_answer(server, error);
     anyhow!(

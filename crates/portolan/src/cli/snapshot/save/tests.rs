@@ -1,14 +1,14 @@
-//! Snapshots of stores that are not in use, and of servers that do not give one.
+//! Tests of snapshots of closed stores, and of servers that provide none.
 
 use std::{net::SocketAddr, sync::Arc};
 
-use portolan_apiserver::{ApiServerConfig, pki::Pki, serve::serve_starting};
+use portolan_apiserver::{ApiServerConfig, http::serve_starting, pki::Pki};
+use portolan_control_plane::EtcdOpeningCheck;
 use portolan_store::{DynStore, Expect, Transaction};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use serde_json::json;
 
 use super::*;
-use crate::readiness::EtcdOpening;
 
 async fn put(store: &DynStore, name: &str) {
     let resource = GroupResource::new("", "configmaps");
@@ -17,7 +17,7 @@ async fn put(store: &DynStore, name: &str) {
     store.commit(Transaction::one(key, Expect::Anything, Some(record))).await.unwrap();
 }
 
-/// The data directory of a closed store with one object.
+/// Makes a data directory with a closed store of one object.
 fn closed_store(dir: &Path) -> PathBuf {
     let data_dir = dir.join("data");
     let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
@@ -33,7 +33,7 @@ fn closed_store(dir: &Path) -> PathBuf {
 fn what_was_broken_off_goes_on_at_its_revision_as_long_as_that_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
-    let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
+    let save = || SaveArgs { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
     let with_store = |change: &dyn Fn(&DynStore, &tokio::runtime::Runtime)| {
         let runtime = crate::cli::runtime().unwrap();
         let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
@@ -64,7 +64,7 @@ fn one_at_a_time_writes_a_part_and_what_it_had_is_kept_until_it_is_copied() {
     let dir = tempfile::tempdir().unwrap();
     let (file, part) = (dir.path().join("backup"), dir.path().join("backup.part"));
     let data_dir = closed_store(dir.path());
-    let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
+    let save = || SaveArgs { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
     save().unwrap();
     let whole = fs::read(&file).unwrap();
     fs::write(&part, &whole[..whole.len() / 2]).unwrap();
@@ -75,7 +75,7 @@ fn one_at_a_time_writes_a_part_and_what_it_had_is_kept_until_it_is_copied() {
     assert!(refused.contains("backup.part is being written by another snapshot save"), "{refused}");
     drop(other);
 
-    // A copy that cannot be made takes nothing away.
+    // A failed copy removes nothing.
     let begun = left_in(&part).unwrap().unwrap();
     fs::create_dir(dir.path().join("backup.part.new")).unwrap();
     assert!(part_file(&part, Some(&begun)).is_err());
@@ -109,13 +109,13 @@ fn only_a_regular_file_is_replaced() {
         (&folder, "is a directory"),
     ] {
         let before = kind(file);
-        let save = Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() };
+        let save = SaveArgs { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() };
         let refused = save.run().unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
         assert_eq!(kind(file), before, "{refused}");
         assert!(!file.with_added_extension("part").exists(), "{refused}");
     }
-    let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: target.clone() }.run();
+    let save = || SaveArgs { data_dir: data_dir.clone(), skip_damaged: false, file: target.clone() }.run();
     let refused = save().unwrap_err().to_string();
     assert!(refused.contains("target is no snapshot of Portolan, and is not replaced"), "{refused}");
     assert_eq!(fs::read(&target).unwrap(), b"somebody's");
@@ -126,7 +126,7 @@ fn only_a_regular_file_is_replaced() {
     }
 }
 
-/// The data directory of a server whose store is elsewhere, as its start left it.
+/// Makes the data directory of a server whose store is elsewhere.
 fn of_a_server_at(address: SocketAddr, dir: &Path) -> ApiServerConfig {
     let config = ApiServerConfig::in_directory(dir.join("data"), Seams::system());
     let config = ApiServerConfig { bind_address: address, ..config };
@@ -139,7 +139,7 @@ async fn why_no_server_gives_a_snapshot_is_told_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let save = || {
         let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
-        let saved = tokio::task::spawn_blocking(|| Save { data_dir, skip_damaged: false, file }.run());
+        let saved = tokio::task::spawn_blocking(|| SaveArgs { data_dir, skip_damaged: false, file }.run());
         async { saved.await.unwrap().unwrap_err().to_string() }
     };
     let missing = save().await;
@@ -152,7 +152,7 @@ async fn why_no_server_gives_a_snapshot_is_told_with_what_to_do() {
     let address = listener.local_addr().unwrap();
     let config = of_a_server_at(address, dir.path());
     let done = tokio_util::sync::CancellationToken::new();
-    let serving = serve_starting(&listener, &config, Arc::new(EtcdOpening), done.clone());
+    let serving = serve_starting(&listener, &config, Arc::new(EtcdOpeningCheck), done.clone());
     let asking = async {
         let waiting = save().await;
         done.cancel();
@@ -184,7 +184,7 @@ fn of_a_store_that_cannot_be_read_on_nothing_is_kept_and_what_helps_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let (file, part) = (dir.path().join("backup"), dir.path().join("backup.part"));
     let data_dir = closed_store(dir.path());
-    let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
+    let save = || SaveArgs { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
     save().unwrap();
     let whole = fs::read(&file).unwrap();
     let helps = |told: &str, what: &[&str]| {

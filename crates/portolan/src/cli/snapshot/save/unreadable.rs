@@ -1,18 +1,18 @@
-//! A store that cannot be read to its end.
+//! Errors of a store that cannot be read to its end.
 
 use std::path::Path;
 
 use portolan_store::{OpenError, SnapshotError, StoreError};
 
-/// There is no snapshot of a store, and will be none however often it is tried.
+/// Error of a store that cannot be saved, however often it is tried.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Unreadable(String);
+pub(super) struct UnreadableStore(String);
 
 const RESTORE: &str = "restore the last snapshot into a new data directory, and keep this one until that is well";
 
-impl Unreadable {
-    /// Of a store in a data directory that is open, or can be opened.
+impl UnreadableStore {
+    /// Makes the error for a store that can be opened.
     pub(super) fn in_part(data_dir: &Path, why: &str) -> Self {
         let shown = data_dir.display();
         Self(format!(
@@ -24,21 +24,21 @@ impl Unreadable {
         ))
     }
 
-    /// Of one that no server opens either.
+    /// Makes the error for a store that no server can open.
     fn as_a_whole(why: &str) -> Self {
         Self(format!("there is no snapshot of a store that cannot be opened: {why}\n{RESTORE}"))
     }
 }
 
-/// The same error; that of a damaged store with what can be done.
+/// Returns the error; for a damaged store, with the possible actions.
 pub(super) fn unreadable(data_dir: &Path, error: anyhow::Error) -> anyhow::Error {
     use SnapshotError::{Backend, Store};
     let told = format!("{error:#}");
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(Backend(_) | Store(StoreError::Backend(_) | StoreError::Damaged { .. })), _) => {
-            Unreadable::in_part(data_dir, &told).into()
+            UnreadableStore::in_part(data_dir, &told).into()
         }
-        (_, Some(OpenError::Damaged { .. })) => Unreadable::as_a_whole(&told).into(),
+        (_, Some(OpenError::Damaged { .. })) => UnreadableStore::as_a_whole(&told).into(),
         _ => error,
     }
 }

@@ -1,0 +1,250 @@
+//! Transaction of one write with its checks, companion writes and post-commit actions.
+
+mod accounts;
+
+use std::sync::Arc;
+
+use portolan_store::{
+    AccountLimit, Committed, Durable, Expect, StoreError, StoredObject, StoredUsage, Transaction, Write,
+};
+use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion, Status};
+
+use crate::{
+    directory::{Directory, LogicalCluster, UncommittedCluster},
+    errors::status_for,
+    kinds::{DefinitionCatalog, DefinitionWriteGuard},
+    storage::StorageContext,
+    sync::{CommitListener, KeyedGuard},
+};
+
+pub(crate) use accounts::default_limits;
+use accounts::{accounts, over_limit};
+
+/// Context of commits.
+pub(crate) struct CommitContext {
+    pub(crate) storage: Arc<StorageContext>,
+    /// Definitions, whose cached state a write of one invalidates.
+    pub(crate) kinds: DefinitionCatalog,
+    /// Caches that a commit invalidates.
+    pub(crate) listeners: [Arc<dyn CommitListener>; 2],
+    /// Storage limits of a workspace without its own.
+    pub(crate) default_limits: StoredUsage,
+}
+
+/// Write of one object that is ready to be committed.
+#[derive(Clone)]
+pub(crate) struct ObjectCommit {
+    pub(crate) key: ObjectKey,
+    pub(crate) expect: Expect,
+    /// New content; `None` removes the object.
+    pub(crate) record: Option<Record>,
+    /// Preconditions on other objects.
+    pub(crate) checks: Vec<(ObjectKey, Expect)>,
+    /// Writes of other objects in the same transaction.
+    pub(crate) companions: Vec<Write>,
+    /// Directory entry among the companions; the directory has it as soon as it is committed.
+    pub(crate) entry: Option<DirectoryEntry>,
+    /// Lock on a bounded resource, held until the commit.
+    pub(crate) lock: Option<Arc<KeyedGuard<ObjectKey>>>,
+}
+
+/// Directory entry that a transaction writes.
+#[derive(Clone)]
+pub(crate) enum DirectoryEntry {
+    /// Entry of a logical cluster that the transaction creates.
+    New(UncommittedCluster),
+    /// New state of an existing entry.
+    Changed(LogicalCluster),
+}
+
+impl DirectoryEntry {
+    /// Returns the account of a logical cluster that is being created; `most` is the default limit.
+    fn new_cluster_account(&self, most: StoredUsage) -> Option<AccountLimit> {
+        match self {
+            Self::New(newborn) => newborn.account(most),
+            Self::Changed(_) => None,
+        }
+    }
+
+    /// Moves the write of a new entry to the front, so that no object of the transaction is older than its logical
+    /// cluster. Returns the new index of the write that was first.
+    fn move_first(&self, writes: &mut [Write]) -> u64 {
+        let Self::New(newborn) = self else { return 0 };
+        let key = newborn.key();
+        let place = (0..).zip(&*writes).find(|(_, write)| write.key == key).map_or(0, |(place, _)| place);
+        writes.swap(0, place);
+        place as u64
+    }
+
+    /// Returns the entry as it was committed.
+    fn committed(self, committed: Committed) -> LogicalCluster {
+        match self {
+            Self::New(newborn) => newborn.since(committed.first),
+            Self::Changed(changed) => changed,
+        }
+    }
+}
+
+/// Reason why a write was not committed.
+#[derive(Debug)]
+pub(crate) enum CommitError {
+    /// Something changed concurrently: read again and decide again.
+    Raced(Status),
+    /// An object of that name exists.
+    Exists(Status),
+    /// The object exceeds the size of a stored record.
+    TooLarge(Status),
+    /// The write cannot succeed.
+    Failed(Status),
+}
+
+impl CommitError {
+    /// Returns the response for a write that is not retried.
+    pub(crate) fn into_status(self) -> Status {
+        match self {
+            Self::Raced(status) | Self::Exists(status) | Self::TooLarge(status) | Self::Failed(status) => status,
+        }
+    }
+}
+
+impl From<Status> for CommitError {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
+}
+
+impl ObjectCommit {
+    /// Returns the write of one object alone.
+    pub(crate) fn new(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
+        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None, lock: None }
+    }
+
+    fn transaction(&self, context: &CommitContext) -> Transaction {
+        let own = Write { key: self.key.clone(), expect: self.expect, record: self.record.clone() };
+        let writes = std::iter::once(own).chain(self.companions.iter().cloned()).collect();
+        let transaction = Transaction { checks: self.checks.clone(), writes, accounts: Vec::new() };
+        Transaction { accounts: accounts(context, &transaction, self.entry.as_ref()), ..transaction }
+    }
+
+    /// Returns the transaction if nothing has to happen after its commit.
+    pub(crate) fn plain(&self, context: &CommitContext) -> Option<Transaction> {
+        let follows =
+            listeners(&context.listeners, &self.key).next().is_some() || DefinitionCatalog::is_about(&self.key);
+        let is_plain = !follows && self.entry.is_none() && self.lock.is_none();
+        is_plain.then(|| self.transaction(context))
+    }
+
+    /// Returns the object as stored at a revision; for a removal, `last` with the revision of the removal.
+    pub(crate) fn stored(self, revision: ResourceVersion, last: Option<&StoredObject>) -> StoredObject {
+        let created = last.map_or(revision, |last| last.created);
+        let record = match (self.record, last) {
+            (Some(record), _) => Arc::new(record),
+            (None, Some(last)) => last.record.clone(),
+            (None, None) => Arc::new(Record::of(&serde_json::Value::Null)),
+        };
+        StoredObject { key: self.key, revision, created, record }
+    }
+
+    /// Checks the storage limits of workspaces as the commit does, and writes nothing.
+    pub(crate) async fn check_limits(&self, context: &CommitContext) -> Result<(), CommitError> {
+        match context.storage.store.dry_run(self.transaction(context)).await {
+            Err(StoreError::OverLimit { cluster, excess }) => {
+                Err(CommitError::Failed(over_limit(&context.storage.directory, &self.key, cluster, excess)))
+            }
+            // The dry run itself has checked what else it can tell.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Commits. Returns the stored object; for a removal, `last` with the revision of the removal.
+    pub(crate) async fn run(
+        mut self,
+        context: &CommitContext,
+        last: Option<&StoredObject>,
+    ) -> Result<StoredObject, CommitError> {
+        let (mut transaction, storage) = (self.transaction(context), &context.storage);
+        let (entry, lock) = (self.entry.take(), self.lock.take());
+        let own = entry.as_ref().map_or(0, |entry| entry.move_first(&mut transaction.writes));
+        portolan_types::failpoint!("api/commit-ready");
+        let listeners = listeners(&context.listeners, &self.key).cloned().collect();
+        let defines = DefinitionCatalog::is_about(&self.key).then(|| context.kinds.change(&self.key));
+        let after = PostCommit { listeners, cluster: self.key.cluster, defines, entry, lock };
+        let committed = if after.is_needed() {
+            commit_with_actions(storage, transaction, after).await
+        } else {
+            storage.store.commit(transaction).await.map(Durable::into_inner)
+        };
+        let revision = committed.map_err(|error| raced(&storage.directory, &self.key, &error))?.first.plus(own);
+        portolan_types::failpoint!("api/commit-done");
+        tracing::Span::current().record("revision", revision.get());
+        Ok(self.stored(revision, last))
+    }
+}
+
+/// Actions after a commit, which run even if the client has left.
+struct PostCommit {
+    /// Caches to invalidate.
+    listeners: Vec<Arc<dyn CommitListener>>,
+    cluster: LogicalClusterId,
+    defines: Option<DefinitionWriteGuard>,
+    entry: Option<DirectoryEntry>,
+    lock: Option<Arc<KeyedGuard<ObjectKey>>>,
+}
+
+impl PostCommit {
+    fn is_needed(&self) -> bool {
+        !self.listeners.is_empty() || self.defines.is_some() || self.entry.is_some() || self.lock.is_some()
+    }
+}
+
+/// Returns the caches that depend on an object.
+fn listeners<'a>(
+    all: &'a [Arc<dyn CommitListener>],
+    key: &'a ObjectKey,
+) -> impl Iterator<Item = &'a Arc<dyn CommitListener>> {
+    all.iter().filter(|listener| listener.depends_on(&key.resource))
+}
+
+/// Commits in a task of its own, which runs the post-commit actions even if the client leaves.
+async fn commit_with_actions(
+    storage: &StorageContext,
+    transaction: Transaction,
+    after: PostCommit,
+) -> Result<Committed, StoreError> {
+    let (committing, directory) = (storage.store.commit(transaction), storage.directory.clone());
+    let task = tokio::spawn(async move {
+        let committed = committing.await.map(Durable::into_inner);
+        portolan_types::failpoint!("api/consequences");
+        after.listeners.iter().for_each(|listener| listener.evict(after.cluster));
+        drop(after.defines);
+        if let (Some(entry), Ok(committed)) = (after.entry, &committed) {
+            directory.insert(entry.committed(*committed));
+        }
+        drop(after.lock);
+        committed
+    });
+    task.await.unwrap_or(Err(StoreError::Unknown))
+}
+
+fn raced(directory: &Directory, key: &ObjectKey, error: &StoreError) -> CommitError {
+    let status = status_for(error);
+    match error {
+        StoreError::AlreadyExists { key: of } if of == key => CommitError::Exists(status),
+        StoreError::AlreadyExists { .. } | StoreError::Conflict { .. } => {
+            CommitError::Raced(Status::modified(&key.resource, &key.name))
+        }
+        StoreError::NotFound { .. } => CommitError::Raced(status),
+        StoreError::TooLarge { .. } => CommitError::TooLarge(status),
+        StoreError::OverLimit { cluster, excess } => CommitError::Failed(over_limit(directory, key, *cluster, *excess)),
+        StoreError::Compacted { .. }
+        | StoreError::FutureRevision { .. }
+        | StoreError::Overloaded
+        | StoreError::Full(_)
+        | StoreError::Unreachable { .. }
+        | StoreError::ClusterGone { .. }
+        | StoreError::Unknown
+        | StoreError::Damaged { .. }
+        | StoreError::NotDamaged { .. }
+        | StoreError::Backend(_) => CommitError::Failed(status),
+    }
+}

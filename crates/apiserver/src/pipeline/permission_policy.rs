@@ -1,0 +1,87 @@
+//! Maximal permission policy: an export can bound what its consumers do with its resources. The roles of the export's
+//! workspace decide, about users with a prefix.
+
+use portolan_kinds::custom;
+use portolan_store::{DynStore, RangeRequest, RangeScope};
+use portolan_strategy::rbac::{MASTERS, User};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Status, apis};
+use serde_json::Value;
+
+use crate::{
+    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
+    errors::status_for,
+    routing::attributes::Attributes,
+    views::stranger,
+};
+
+/// Prefix of the names of users and groups in the roles of an export's workspace; kcp's.
+const PREFIX: &str = "apis.kcp.io:binding:";
+
+/// Sources of the policies of bound resources.
+pub(super) struct PolicySources<'a> {
+    pub(super) store: &'a DynStore,
+    pub(super) rbac: &'a RbacAuthorizer,
+}
+
+impl PolicySources<'_> {
+    /// Returns true if a policy may bound the request. Most requests are about built-in resources, which none bounds.
+    pub(super) fn may_bound(user: &User, attributes: &Attributes) -> bool {
+        let resource = GroupResource::new(&*attributes.group, &*attributes.resource);
+        let is_builtin = || attributes.group.is_empty() || custom::is_builtin_resource(&resource);
+        attributes.is_resource() && !user.is_in(MASTERS) && !is_builtin()
+    }
+
+    /// Checks a request against the policy of the export that its resource comes from, if it comes from any. Needed
+    /// only if [`PolicySources::may_bound`] returns true.
+    ///
+    /// # Errors
+    /// 403 when the policy does not allow it; failure of the store.
+    pub(super) async fn check(
+        &self,
+        cluster: LogicalClusterId,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Result<(), Status> {
+        let resource = GroupResource::new(&*attributes.group, &*attributes.resource);
+        let binding = self.binding_of(cluster, &resource).await?;
+        let Some(export) = binding.as_ref().and_then(apis::ExportAddress::of_bound) else { return Ok(()) };
+        let policy = self.read(&export.key()).await?;
+        let is_bounded =
+            policy.and_then(|own| own.pointer("/spec/maximalPermissionPolicy/local").map(|own| !own.is_null()));
+        if is_bounded != Some(true) {
+            return Ok(());
+        }
+        match self.rbac.authorize(export.cluster, &prefixed(&stranger(user, export.cluster)), attributes).await? {
+            AuthorizationDecision::Allowed(_) => Ok(()),
+            AuthorizationDecision::Denied(_) => {
+                Err(attributes.denial(user, "the maximal permission policy of the APIExport does not allow it"))
+            }
+        }
+    }
+
+    /// Returns the binding that serves a resource.
+    async fn binding_of(&self, cluster: LogicalClusterId, resource: &GroupResource) -> Result<Option<Value>, Status> {
+        let scope = RangeScope::Cluster(cluster, apis::resource(apis::BINDINGS));
+        let mut next = Some(RangeRequest::slices(scope).skip_damaged());
+        while let Some(request) = next {
+            let page = self.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+            next = request.next(&page);
+            let mut bindings = page.objects.iter().filter_map(|stored| stored.to_value().ok());
+            let found = bindings.find(|binding| apis::bound_resources(binding).any(|(own, _)| own == *resource));
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn read(&self, key: &ObjectKey) -> Result<Option<Value>, Status> {
+        let stored = self.store.get(key).await.map_err(|e| status_for(&e))?;
+        stored.map(|stored| stored.to_value().map_err(|e| status_for(&e))).transpose()
+    }
+}
+
+fn prefixed(user: &User) -> User {
+    let prefix = |name: &String| format!("{PREFIX}{name}");
+    User { name: prefix(&user.name), groups: user.groups.iter().map(prefix).collect(), ..User::default() }
+}

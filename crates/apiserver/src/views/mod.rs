@@ -1,0 +1,27 @@
+//! Views: the only reads and writes across logical clusters.
+//!
+//! A view is a set of logical clusters, a set of resources, and a rule of consent. Its contract:
+//!
+//! - The caller needs the provider's right in the logical cluster of the export: its own verb on `apiexports/content`.
+//! - A logical cluster belongs to the view of an export while it has a binding that the server has bound to that very
+//!   export: the status of the binding, which no client can write, names the export and its identity.
+//! - In it the view shows the bound resources, the claimed built-in resources that the binding accepts, each with its
+//!   verbs and its selector, and the binding itself. Everything else looks as if it did not exist.
+//! - Consent is read at every request, and at every event of a watch. When it is withdrawn, watches end with 410.
+//! - The rights of the caller in the logical cluster itself do not matter, and no other check is skipped: admission,
+//!   quotas, validation and limits are those of the logical cluster.
+//!
+//! This folder decides; it reads bindings and exports, and nothing else. `objects::view_items` reads the objects that
+//! it grants.
+
+mod address;
+mod consent;
+mod events;
+mod rights;
+mod view;
+
+pub(crate) use address::{SEGMENTS, export_of};
+pub(crate) use consent::{Answer, Grant};
+pub(crate) use events::{ViewEvents, WatchedResource};
+pub(crate) use rights::stranger;
+pub(crate) use view::ApiView;

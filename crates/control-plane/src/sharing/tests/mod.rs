@@ -1,0 +1,7 @@
+//! Tests of shared APIs: the API server and the controllers on one memory store.
+
+mod bindings;
+mod claims;
+mod plugins;
+mod views;
+mod world;

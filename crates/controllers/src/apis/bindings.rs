@@ -1,0 +1,383 @@
+//! Bindings: resolve the export, record its schemas, and serve its resources unless their names are taken.
+
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+
+use portolan_kinds::{
+    Kind,
+    custom::{self, Definition},
+};
+use portolan_store::{ChangeKind, Event, Expect, RangeRequest, RangeScope, StoreError, Transaction};
+use portolan_types::{
+    BoxFuture, GroupResource, LabelSelector, LogicalClusterId, ObjectKey, ObjectName, Record, Status,
+    apis::{self, ExportAddress, ExportReference},
+    object,
+    work::WorkKey,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    plane::{Plane, PlaneChange, PlaneError, PlaneObject},
+    remaining_content::set_conditions,
+    runtime::{Controller, WorkOutcome},
+};
+
+use super::{ExportDirectory, conflicts::conflict, fails, holds, kind_of, summary};
+
+/// Controller of bindings.
+pub struct BindingController {
+    pub(super) plane: Arc<Plane>,
+    directory: Arc<dyn ExportDirectory>,
+    pub(super) kind: &'static Kind,
+    /// Turns of logical clusters: two bindings of one must not take the same name at once.
+    turns: [tokio::sync::Mutex<()>; TURNS],
+}
+
+/// Most logical clusters that are reconciled at once.
+const TURNS: usize = 64;
+
+/// Set of bindings that is reconciled.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum BindingKey {
+    /// Bindings in a logical cluster.
+    Consumer(LogicalClusterId),
+    /// Bindings to an export.
+    Export(LogicalClusterId, ObjectName),
+    /// Bindings to the exports of a logical cluster.
+    Provider(LogicalClusterId),
+}
+
+impl fmt::Debug for BindingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Consumer(cluster) => write!(f, "bindings in {cluster}"),
+            Self::Export(cluster, name) => write!(f, "bindings to {name} of {cluster}"),
+            Self::Provider(cluster) => write!(f, "bindings to {cluster}"),
+        }
+    }
+}
+
+impl WorkKey for BindingKey {
+    type Tenant = LogicalClusterId;
+
+    fn tenant(&self) -> LogicalClusterId {
+        match self {
+            Self::Consumer(cluster) | Self::Export(cluster, _) | Self::Provider(cluster) => *cluster,
+        }
+    }
+}
+
+/// Export as a binding sees it.
+struct FoundExport {
+    address: ExportAddress,
+    object: Value,
+    identity: String,
+    schemas: Vec<ExportedSchema>,
+}
+
+/// Schema of an exported resource.
+struct ExportedSchema {
+    name: String,
+    uid: String,
+    crd: Value,
+    definition: Arc<Definition>,
+}
+
+/// Why an export cannot be bound: reason and message.
+type Invalid = (&'static str, String);
+
+impl BindingController {
+    /// Makes the controller.
+    pub fn new(plane: Arc<Plane>, directory: Arc<dyn ExportDirectory>) -> Self {
+        let kind = kind_of(&plane, "v1alpha2", "APIBinding");
+        Self { plane, directory, kind, turns: std::array::from_fn(|_| tokio::sync::Mutex::default()) }
+    }
+
+    async fn reconcile_consumer(&self, cluster: LogicalClusterId) -> Result<Option<Duration>, PlaneError> {
+        let turn = usize::try_from(cluster.get() % TURNS as u64).unwrap_or_default();
+        let _turn = self.turns[turn].lock().await;
+        let scope = RangeScope::Cluster(cluster, self.kind.group_resource());
+        let listed = self.plane.list_skipping_damaged(scope, None).await?;
+        let mut again = None::<Duration>;
+        for binding in listed.found {
+            if object::is_deleting(&binding.object) {
+                let due = self.unbind(&binding).await?;
+                again = again.into_iter().chain(due).min();
+            } else {
+                self.bind(&binding).await?;
+            }
+        }
+        Ok(again)
+    }
+
+    async fn bind(&self, binding: &PlaneObject) -> Result<(), PlaneError> {
+        let found = self.export_of(binding).await?;
+        let label = self.address_of(binding).map(|address| address.label());
+        let complete = |binding: &mut Value| {
+            let before = binding.clone();
+            object::set_label(binding, apis::EXPORT_LABEL, label.clone());
+            add_finalizer(binding);
+            if *binding == before { PlaneChange::Keep } else { PlaneChange::Write(None) }
+        };
+        self.plane.change(self.kind, &binding.key, complete).await?;
+        let outcome = match found {
+            Err(invalid) => Err(("APIExportValid", invalid)),
+            Ok(found) => match self.conflict(binding, &found).await? {
+                Some(why) => Err(("", ("NamingConflicts", why))),
+                None => {
+                    self.record_schemas(&found).await?;
+                    Ok(found)
+                }
+            },
+        };
+        let now = self.plane.seams().now_text();
+        let write = |binding: &mut Value| {
+            let before = binding.clone();
+            match &outcome {
+                Ok(found) => write_bound(binding, found, &now),
+                Err((condition, why)) => write_failure(binding, condition, why, &now),
+            }
+            if *binding == before { PlaneChange::Keep } else { PlaneChange::Write(Some("status")) }
+        };
+        self.plane.change(self.kind, &binding.key, write).await.map(drop)
+    }
+
+    fn address_of(&self, binding: &PlaneObject) -> Option<ExportAddress> {
+        let reference = binding.object.pointer("/spec/reference/export").and_then(ExportReference::of)?;
+        super::resolve(&*self.directory, binding.key.cluster, &reference)
+    }
+
+    async fn export_of(&self, binding: &PlaneObject) -> Result<Result<FoundExport, Invalid>, PlaneError> {
+        let missing = || {
+            let text = |key| binding.object.pointer(&format!("/spec/reference/export/{key}")).and_then(Value::as_str);
+            let (path, name) = (text("path").unwrap_or_default(), text("name").unwrap_or_default());
+            ("APIExportNotFound", format!("APIExport {path}|{name} not found"))
+        };
+        let Some(address) = self.address_of(binding) else { return Ok(Err(missing())) };
+        // A bound binding stays with its export, also if another workspace has the path now.
+        let known = binding.object.pointer("/status/apiExportClusterName").and_then(Value::as_str);
+        if known.is_some_and(|known| known != address.cluster.to_string()) {
+            return Ok(Err(("APIExportNotFound", "the workspace of the APIExport is another one now".into())));
+        }
+        let Some(export) = self.plane.get(&address.key()).await? else { return Ok(Err(missing())) };
+        let identity = export.object.pointer("/status/identityHash").and_then(Value::as_str).unwrap_or_default();
+        if identity.is_empty() {
+            return Ok(Err(("MissingIdentityHash", "identityHash is missing".into())));
+        }
+        let bound_to = apis::bound_resources(&binding.object).next();
+        let bound_to = bound_to.and_then(|(_, bound)| bound.pointer("/schema/identityHash")?.as_str());
+        if bound_to.is_some_and(|bound_to| bound_to != identity) {
+            return Ok(Err(("APIExportInvalidReference", "the APIExport has another identity now".into())));
+        }
+        let identity = identity.to_owned();
+        let schemas = self.schemas(&address, &export.object).await?;
+        Ok(schemas.map(|schemas| FoundExport { address, object: export.object, identity, schemas }))
+    }
+
+    async fn schemas(
+        &self,
+        address: &ExportAddress,
+        export: &Value,
+    ) -> Result<Result<Vec<ExportedSchema>, Invalid>, PlaneError> {
+        let mut all = Vec::new();
+        for resource in export.pointer("/spec/resources").and_then(Value::as_array).into_iter().flatten() {
+            let name = resource.get("schema").and_then(Value::as_str).unwrap_or_default();
+            if resource.pointer("/storage/virtual").is_some_and(|own| !own.is_null()) {
+                let why = format!("virtual storage of {name} is not supported");
+                return Ok(Err(("APIResourceSchemaInvalid", why)));
+            }
+            let missing = || ("APIResourceSchemaInvalid", format!("associated APIResourceSchema {name:?} not found"));
+            let Ok(parsed) = name.parse() else { return Ok(Err(missing())) };
+            let key = ObjectKey::cluster_scoped(address.cluster, apis::resource(apis::SCHEMAS), parsed);
+            let Some(schema) = self.plane.get(&key).await? else { return Ok(Err(missing())) };
+            let crd = custom::definition_of_schema(&schema.object);
+            let definition = Arc::new(Definition { is_bound: true, ..Definition::read(&crd, || None) });
+            if definition.is_builtin || !definition.is_established {
+                return Ok(Err(("APIResourceSchemaInvalid", format!("{} cannot be exported", definition.resource))));
+            }
+            let uid = object::meta_text(&schema.object, "uid").to_owned();
+            all.push(ExportedSchema { name: name.to_owned(), uid, crd, definition });
+        }
+        Ok(Ok(all))
+    }
+
+    async fn conflict(&self, binding: &PlaneObject, found: &FoundExport) -> Result<Option<String>, PlaneError> {
+        let wanted: Vec<_> = found.schemas.iter().map(|schema| schema.definition.clone()).collect();
+        let present = self.plane.kinds().definitions(binding.key.cluster).await?;
+        Ok(conflict(&binding.object, &wanted, &present))
+    }
+
+    /// Stores the schemas for the bindings that refer to them, once each.
+    async fn record_schemas(&self, found: &FoundExport) -> Result<(), PlaneError> {
+        for schema in &found.schemas {
+            let key = apis::bound_schema(found.address.cluster, &schema.definition.resource, &schema.uid);
+            let key = key.ok_or_else(|| Status::bad_request("the names of the schema are too long"))?;
+            if self.plane.store().get(&key).await?.is_some() {
+                continue;
+            }
+            let txn = Transaction::one(key, Expect::Absent, Some(Record::of(&schema.crd)));
+            match self.plane.store().commit(txn).await {
+                Ok(_) | Err(StoreError::AlreadyExists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the logical clusters that bind an export.
+    async fn consumers(&self, export: &ExportAddress) -> Result<BTreeSet<LogicalClusterId>, PlaneError> {
+        let selector = format!("{}={}", apis::EXPORT_LABEL, export.label());
+        let labels = LabelSelector::parse(&selector).map_err(Status::internal)?;
+        let scope = RangeScope::AllClusters(self.kind.group_resource());
+        let (mut next, mut found) =
+            (Some(RangeRequest { labels, ..RangeRequest::slices(scope).skip_damaged() }), BTreeSet::new());
+        while let Some(request) = next {
+            let page = self.plane.store().range(request.clone()).await?;
+            next = request.next(&page);
+            found.extend(page.objects.iter().map(|stored| stored.key.cluster));
+        }
+        Ok(found)
+    }
+
+    async fn reconcile_export(&self, export: &ExportAddress) -> Result<(), PlaneError> {
+        for consumer in self.consumers(export).await? {
+            self.reconcile_consumer(consumer).await?;
+        }
+        Ok(())
+    }
+
+    async fn reconcile_provider(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
+        let scope = RangeScope::Cluster(cluster, apis::resource(apis::EXPORTS));
+        for export in self.plane.list_skipping_damaged(scope, None).await?.found {
+            self.reconcile_export(&ExportAddress { cluster, name: export.key.name }).await?;
+        }
+        Ok(())
+    }
+}
+
+fn add_finalizer(binding: &mut Value) {
+    let finalizers = object::metadata_mut(binding).entry("finalizers").or_insert_with(|| json!([]));
+    let Some(list) = finalizers.as_array_mut() else { return };
+    if !list.iter().any(|own| own == apis::BINDING_FINALIZER) {
+        list.push(apis::BINDING_FINALIZER.into());
+    }
+}
+
+/// Writes the status of a binding that serves its export.
+fn write_bound(binding: &mut Value, found: &FoundExport, now: &str) {
+    let bound: Vec<Value> = found.schemas.iter().map(|schema| bound_resource(binding, found, schema)).collect();
+    let applied = apis::applied_claims(&found.object, binding);
+    let valid = claims_condition(&found.object, binding);
+    let status = &mut binding["status"];
+    status["apiExportClusterName"] = found.address.cluster.to_string().into();
+    status["phase"] = "Bound".into();
+    for (key, list) in [
+        ("boundResources", bound),
+        ("appliedPermissionClaims", applied),
+        ("exportPermissionClaims", apis::claims_of(&found.object).to_vec()),
+    ] {
+        let fields = object::child_mut(binding.as_object_mut().expect("it is an object"), "status");
+        if list.is_empty() {
+            fields.remove(key);
+        } else {
+            fields.insert(key.into(), list.into());
+        }
+    }
+    let mut all = ["APIExportValid", "InitialBindingCompleted", "BindingUpToDate"].map(holds).to_vec();
+    all.extend([valid, holds("PermissionClaimsApplied")]);
+    all.push(summary(&all));
+    set_conditions(binding, all, now);
+}
+
+/// Writes the status of a binding that cannot serve its export. What it served before, it goes on serving.
+fn write_failure(binding: &mut Value, condition: &str, (reason, message): &Invalid, now: &str) {
+    let is_bound = binding.pointer("/status/phase").and_then(Value::as_str) == Some("Bound");
+    if !is_bound {
+        binding["status"]["phase"] = "Binding".into();
+    }
+    // A conflict is about the first binding or about a later schema.
+    let about = match (condition, is_bound) {
+        ("", true) => "BindingUpToDate",
+        ("", false) => "InitialBindingCompleted",
+        _ => condition,
+    };
+    let failure = fails(about, reason, message);
+    let mut all = if condition.is_empty() { vec![holds("APIExportValid")] } else { Vec::new() };
+    all.push(failure);
+    all.push(summary(&all));
+    set_conditions(binding, all, now);
+}
+
+fn bound_resource(binding: &Value, found: &FoundExport, schema: &ExportedSchema) -> Value {
+    let resource = &schema.definition.resource;
+    let before = apis::bound_resources(binding).find(|(known, _)| known == resource);
+    let before = before.and_then(|(_, bound)| bound.get("storageVersions")?.as_array());
+    let mut versions: BTreeSet<String> =
+        before.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let stored = schema.crd.pointer("/status/storedVersions").and_then(Value::as_array);
+    versions.extend(stored.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+    json!({
+        "group": &*resource.group,
+        "resource": &*resource.resource,
+        "schema": {"name": schema.name, "UID": schema.uid, "identityHash": found.identity},
+        "storageVersions": versions,
+    })
+}
+
+/// Returns the condition about the claims that the binding accepts.
+fn claims_condition(export: &Value, binding: &Value) -> Value {
+    let accepted = apis::claims_of(binding).iter().filter(|claim| claim["state"] == "Accepted");
+    let unknown = accepted.filter(|claim| !apis::claims_of(export).iter().any(|own| apis::is_same_claim(own, claim)));
+    let unknown: Vec<String> = unknown.map(|claim| apis::claimed_resource(claim).to_string()).collect();
+    if unknown.is_empty() {
+        return holds("PermissionClaimsValid");
+    }
+    let message = format!("the APIExport does not claim {}", unknown.join(", "));
+    fails("PermissionClaimsValid", "InvalidPermissionClaims", &message)
+}
+
+impl Controller for BindingController {
+    type Key = BindingKey;
+
+    fn name(&self) -> &'static str {
+        "api-bindings"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        let definitions = GroupResource::new(custom::GROUP, custom::RESOURCE);
+        vec![self.kind.group_resource(), apis::resource(apis::EXPORTS), apis::resource(apis::SCHEMAS), definitions]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<BindingKey> {
+        let (cluster, is_deletion) = (event.key.cluster, event.change == ChangeKind::Deleted);
+        match &*event.key.resource.resource {
+            apis::EXPORTS => vec![BindingKey::Export(cluster, event.key.name.clone())],
+            apis::SCHEMAS if !is_deletion => vec![BindingKey::Provider(cluster)],
+            apis::SCHEMAS => Vec::new(),
+            apis::BINDINGS => {
+                // The cached kinds are older than the event.
+                drop(self.plane.kinds().changing(&event.key));
+                vec![BindingKey::Consumer(cluster)]
+            }
+            // A binding may wait for the names of a definition.
+            _ if is_deletion => vec![BindingKey::Consumer(cluster)],
+            _ => Vec::new(),
+        }
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a BindingKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
+        Box::pin(async move {
+            let again = match key {
+                BindingKey::Consumer(cluster) => self.reconcile_consumer(*cluster).await?,
+                BindingKey::Export(cluster, name) => {
+                    self.reconcile_export(&ExportAddress { cluster: *cluster, name: name.clone() }).await?;
+                    None
+                }
+                BindingKey::Provider(cluster) => {
+                    self.reconcile_provider(*cluster).await?;
+                    None
+                }
+            };
+            Ok(again.map_or(WorkOutcome::Done, WorkOutcome::RequeueAfter))
+        })
+    }
+}

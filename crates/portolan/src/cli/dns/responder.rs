@@ -1,0 +1,226 @@
+//! Responder over UDP: it answers names of logical clusters, and forwards all others.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+
+use tokio::{
+    net::UdpSocket,
+    sync::{Notify, Semaphore, watch},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{
+    super::cluster_api::ClusterApi,
+    message::{self, MAX_QUERY, Question, ResultCode},
+    names::{NameAnswer, NameTable},
+    sources,
+};
+
+/// Most queries at a time. One more gets no answer, and the client asks again.
+const MAX_QUERIES: usize = 256;
+/// Largest answer of the other resolver, in bytes.
+const MAX_FORWARDED: usize = 4096;
+/// Time for an answer of the other resolver.
+const FORWARD: Duration = Duration::from_secs(3);
+/// Interval at which the names are read.
+const REFRESH: Duration = Duration::from_secs(5);
+/// Shortest interval, for a name or a pod that is not known yet.
+const EARLIEST_REFRESH: Duration = Duration::from_millis(500);
+/// Time that a query about what is not known waits for the names to be read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Responder on one socket.
+pub(super) struct Responder {
+    socket: UdpSocket,
+    /// Resolver of all other names.
+    resolver: SocketAddr,
+    table: RwLock<Arc<NameTable>>,
+    /// Number of times that the names were read.
+    reads: watch::Sender<u64>,
+    /// Wakes the next read.
+    wanted: Notify,
+}
+
+impl Responder {
+    /// Makes a responder that knows no names yet.
+    pub(super) fn new(socket: UdpSocket, resolver: SocketAddr) -> Self {
+        let (table, reads, wanted) = (RwLock::default(), watch::Sender::default(), Notify::new());
+        Self { socket, resolver, table, reads, wanted }
+    }
+
+    fn table(&self) -> Arc<NameTable> {
+        self.table.read().expect("no code panics under this lock").clone()
+    }
+
+    /// Replaces the names.
+    pub(super) fn learn(&self, table: NameTable) {
+        *self.table.write().expect("no code panics under this lock") = Arc::new(table);
+        self.reads.send_modify(|reads| *reads += 1);
+    }
+
+    /// Reads the names, again and again. What is known stays while they cannot be read.
+    pub(super) async fn follow(&self, api: &ClusterApi) {
+        loop {
+            match sources::read(api).await {
+                Ok(table) => self.learn(table),
+                Err(error) => tracing::warn!(%error, "the names cannot be read"),
+            }
+            tokio::time::sleep(EARLIEST_REFRESH).await;
+            let _ = timeout(REFRESH, self.wanted.notified()).await;
+        }
+    }
+
+    /// Answers queries until the socket fails.
+    ///
+    /// # Errors
+    /// The failure of the socket.
+    pub(super) async fn serve(self: Arc<Self>) -> std::io::Result<()> {
+        let (permits, mut queries) = (Arc::new(Semaphore::new(MAX_QUERIES)), JoinSet::new());
+        let mut buffer = [0; MAX_QUERY + 1];
+        loop {
+            let (length, client) = match self.socket.recv_from(&mut buffer).await {
+                Ok(received) => received,
+                // An answer to a client that has gone.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
+                Err(error) => return Err(error),
+            };
+            while queries.try_join_next().is_some() {}
+            let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
+            let (this, query) = (self.clone(), buffer[..length].to_vec());
+            queries.spawn(async move {
+                let _permit = permit;
+                this.handle(&query, client).await;
+            });
+        }
+    }
+
+    async fn handle(&self, query: &[u8], client: SocketAddr) {
+        let Some(question) = message::parse(query) else { return };
+        let answer = self.answer(&question, query, client.ip().to_canonical()).await;
+        if let Err(error) = self.socket.send_to(&answer, client).await {
+            tracing::debug!(%error, %client, "an answer cannot be sent");
+        }
+    }
+
+    async fn answer(&self, question: &Question<'_>, query: &[u8], client: IpAddr) -> Vec<u8> {
+        let mut reads = self.reads.subscribe();
+        let mut found = self.table().resolve(client, &question.name);
+        if matches!(found, NameAnswer::UnknownClient | NameAnswer::Missing) {
+            // The pod or the Service may have been made a moment ago.
+            reads.mark_unchanged();
+            self.wanted.notify_one();
+            let _ = timeout(PATIENCE, reads.changed()).await;
+            found = self.table().resolve(client, &question.name);
+        }
+        match found {
+            NameAnswer::Addresses(addresses) => question.answer(ResultCode::NoError, &addresses),
+            NameAnswer::Missing => question.answer(ResultCode::NameError, &[]),
+            NameAnswer::UnknownClient => question.answer(ResultCode::Refused, &[]),
+            NameAnswer::Elsewhere => match timeout(FORWARD, self.forward(query)).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) | Err(_) => question.answer(ResultCode::ServerFailure, &[]),
+            },
+        }
+    }
+
+    /// Asks the other resolver, by a socket of its own: only that resolver can answer there.
+    async fn forward(&self, query: &[u8]) -> std::io::Result<Vec<u8>> {
+        let any: IpAddr = match self.resolver {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).await?;
+        socket.connect(self.resolver).await?;
+        socket.send(query).await?;
+        let mut buffer = vec![0; MAX_FORWARDED];
+        loop {
+            let length = socket.recv(&mut buffer).await?;
+            if message::is_answer_to(query, &buffer[..length]) {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::annotations;
+    use serde_json::json;
+
+    use super::{super::names::NameSources, *};
+
+    const LOOPBACK: &str = "127.0.0.1:0";
+
+    fn table(client: &str) -> NameTable {
+        let identity = json!({"cluster": "a", "namespace": "shop", "physical": "east"}).to_string();
+        let service =
+            |name: &str| json!({"metadata": {"name": name, "namespace": "shop-a"}, "spec": {"clusterIP": "10.96.0.1"}});
+        NameTable::new(&NameSources {
+            namespaces: vec![json!({"metadata": {"name": "shop-a", "labels": {annotations::DOWN_TENANT: "one"},
+                "annotations": {annotations::DOWN_IDENTITY: identity}}})],
+            pods: vec![json!({"metadata": {"namespace": "shop-a"}, "status": {"podIP": client}})],
+            services: vec![service("web")],
+            slices: Vec::new(),
+        })
+    }
+
+    async fn ask(client: &UdpSocket, name: &str) -> Vec<u8> {
+        client.send(&message::query(name, 1)).await.unwrap();
+        let mut buffer = vec![0; 512];
+        let length = client.recv(&mut buffer).await.unwrap();
+        buffer.truncate(length);
+        buffer
+    }
+
+    #[tokio::test]
+    async fn names_of_the_logical_cluster_are_answered_and_others_forwarded() {
+        let resolver = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let responder = Arc::new(Responder::new(socket, resolver.local_addr().unwrap()));
+        responder.learn(table("127.0.0.1"));
+        let serving = tokio::spawn(responder.clone().serve());
+        let client = UdpSocket::bind(LOOPBACK).await.unwrap();
+        client.connect(address).await.unwrap();
+        let found = ask(&client, "web.shop.svc.cluster.local").await;
+        assert!(found.ends_with(&[10, 96, 0, 1]), "{found:?}");
+        let forwarding = tokio::spawn(async move {
+            let mut buffer = [0; 512];
+            let (length, from) = resolver.recv_from(&mut buffer).await.unwrap();
+            let wrong = [buffer[0] ^ 1, buffer[1], 0x81];
+            resolver.send_to(&wrong, from).await.unwrap();
+            let question = message::parse(&buffer[..length]).unwrap();
+            let answer = question.answer(ResultCode::NoError, &["192.0.2.1".parse().unwrap()]);
+            resolver.send_to(&answer, from).await.unwrap();
+        });
+        let forwarded = ask(&client, "example.com").await;
+        assert!(forwarded.ends_with(&[192, 0, 2, 1]), "{forwarded:?}");
+        forwarding.await.unwrap();
+        serving.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_are_no_pods_of_portolan_are_refused() {
+        let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let responder = Arc::new(Responder::new(socket, address));
+        responder.learn(table("10.0.0.9"));
+        let bytes = message::query("web.shop.svc", 1);
+        let question = message::parse(&bytes).unwrap();
+        let refused = responder.answer(&question, &bytes, "127.0.0.1".parse().unwrap()).await;
+        assert_eq!(refused[3] & 15, 5);
+        let learning = async {
+            responder.wanted.notified().await;
+            responder.learn(table("127.0.0.1"));
+        };
+        responder.wanted.notified().await;
+        let asking = responder.answer(&question, &bytes, "127.0.0.1".parse().unwrap());
+        let ((), found) = tokio::join!(learning, asking);
+        assert!(found.ends_with(&[10, 96, 0, 1]), "a pod that was made a moment ago is found");
+    }
+}

@@ -1,0 +1,256 @@
+//! Completion of command lines, in the protocol of kubectl's plugins: candidates by line, then a directive.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{ArgAction, Command};
+use portolan_types::object;
+
+use super::{
+    context::PluginContext,
+    flags::KubectlFlags,
+    kubeconfig_files::{KubeconfigSection, UserEnvironment},
+    placements::encoded,
+    resources::ResourceCatalog,
+    terminal::Terminal,
+};
+
+/// Time for the server to answer: completion must not make the shell hang.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most candidates that a list of the server gives.
+const CANDIDATES: usize = 500;
+/// Directive of Cobra: complete no file names.
+const NO_FILES: &str = ":4";
+/// Directive of Cobra: complete file names.
+const FILES: &str = ":0";
+/// Directive of Cobra: add no space, and complete no file names.
+const NO_SPACE: &str = ":6";
+
+/// Sort of value that the last word stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CompletedValue {
+    Subcommand,
+    Flag,
+    Context,
+    Namespace,
+    PhysicalCluster,
+    Workspace,
+    Object,
+    File,
+    Nothing,
+}
+
+/// Position in a command line: the command, and the sort of its last word.
+struct CompletionPosition<'c> {
+    command: &'c Command,
+    value: CompletedValue,
+    flags: KubectlFlags,
+    /// Values of a flag with a fixed set.
+    words: Vec<String>,
+}
+
+/// Prints the candidates for the last argument. It never fails: a shell has no use for an error.
+pub(super) async fn complete(
+    command: Command,
+    args: &[OsString],
+    environment: UserEnvironment,
+    terminal: Terminal,
+) -> u8 {
+    let args: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut command = command;
+    command.build();
+    let (last, before) = args.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+    let position = locate(&command, before, last);
+    let mut ctx = PluginContext::new(position.flags.clone(), environment, terminal);
+    let asked = tokio::time::timeout(PATIENCE, candidates(&mut ctx, &position, last)).await;
+    let mut found = asked.ok().and_then(Result::ok).unwrap_or_default();
+    found.retain(|candidate| candidate.starts_with(last));
+    found.sort();
+    found.dedup();
+    let directive = match position.value {
+        CompletedValue::File => FILES,
+        CompletedValue::Object if !last.contains('/') => NO_SPACE,
+        _ => NO_FILES,
+    };
+    let lines: String = found.iter().map(|candidate| format!("{candidate}\n")).collect();
+    let _ = ctx.terminal.print(&format!("{lines}{directive}\n"));
+    0
+}
+
+/// Finds the command of a line and the sort of its last word.
+fn locate<'c>(command: &'c Command, before: &[String], last: &str) -> CompletionPosition<'c> {
+    let mut at =
+        CompletionPosition { command, value: CompletedValue::Nothing, flags: KubectlFlags::default(), words: vec![] };
+    let mut words = before.iter();
+    let mut pending = None;
+    while let Some(word) = words.next() {
+        pending = None;
+        if let Some(flag) = word.strip_prefix('-') {
+            let (name, inline) =
+                flag.trim_start_matches('-').split_once('=').map_or((flag, None), |(n, v)| (n, Some(v)));
+            let name = name.trim_start_matches('-');
+            match (inline, takes_value(at.command, name)) {
+                (Some(value), _) => note(&mut at.flags, name, value),
+                (None, true) => match words.next() {
+                    Some(value) => note(&mut at.flags, name, value),
+                    None => pending = Some(name),
+                },
+                (None, false) => {}
+            }
+        } else if let Some(inner) = at.command.find_subcommand(word) {
+            at.command = inner;
+        }
+    }
+    match pending {
+        Some(name) => {
+            at.value = flag_value(name);
+            at.words = possible_values(at.command, name);
+        }
+        None if last.starts_with('-') => at.value = CompletedValue::Flag,
+        None => at.value = positional(at.command),
+    }
+    at
+}
+
+fn find_arg<'c>(command: &'c Command, name: &str) -> Option<&'c clap::Arg> {
+    let short = name.chars().next().filter(|_| name.chars().count() == 1);
+    command
+        .get_arguments()
+        .find(|arg| arg.get_long() == Some(name) || short.is_some_and(|short| arg.get_short() == Some(short)))
+}
+
+fn takes_value(command: &Command, name: &str) -> bool {
+    let needs_one = |arg: &clap::Arg| {
+        let optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
+        matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !optional
+    };
+    find_arg(command, name).is_some_and(needs_one)
+}
+
+fn possible_values(command: &Command, name: &str) -> Vec<String> {
+    let values = find_arg(command, name).map(clap::Arg::get_possible_values).unwrap_or_default();
+    values.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name().to_owned()).collect()
+}
+
+/// Notes a flag that selects the server.
+fn note(flags: &mut KubectlFlags, name: &str, value: &str) {
+    let value = value.to_owned();
+    match name {
+        "kubeconfig" => flags.kubeconfig = Some(value.into()),
+        "context" => flags.context = Some(value),
+        "namespace" | "n" => flags.namespace = Some(value),
+        "user" => flags.user = Some(value),
+        "server" | "s" => flags.server = Some(value),
+        "token" => flags.token = Some(value),
+        "as" => flags.impersonate = Some(value),
+        "as-group" => flags.impersonate_groups.push(value),
+        _ => {}
+    }
+}
+
+fn flag_value(name: &str) -> CompletedValue {
+    match name {
+        "context" => CompletedValue::Context,
+        "namespace" | "n" => CompletedValue::Namespace,
+        "to" | "from" | "cluster" | "cordon" | "drain" | "lose" => CompletedValue::PhysicalCluster,
+        "kubeconfig" | "filename" | "f" | "expect" => CompletedValue::File,
+        _ => CompletedValue::Nothing,
+    }
+}
+
+fn positional(command: &Command) -> CompletedValue {
+    match command.get_name() {
+        "where" | "why" | "move" | "tree" => CompletedValue::Object,
+        "describe" | "label" | "cordon" | "uncordon" | "drain" | "check" | "unjoin" => CompletedValue::PhysicalCluster,
+        "ws" | "use" | "kubectl-ws" => CompletedValue::Workspace,
+        _ if command.has_subcommands() => CompletedValue::Subcommand,
+        _ => CompletedValue::Nothing,
+    }
+}
+
+async fn candidates(ctx: &mut PluginContext, at: &CompletionPosition<'_>, last: &str) -> anyhow::Result<Vec<String>> {
+    if !at.words.is_empty() {
+        return Ok(at.words.clone());
+    }
+    let subcommands = || {
+        let shown = at.command.get_subcommands().filter(|command| !command.is_hide_set());
+        shown.map(|command| command.get_name().to_owned()).collect::<Vec<_>>()
+    };
+    Ok(match at.value {
+        CompletedValue::Subcommand => subcommands(),
+        CompletedValue::Flag => {
+            let flags = at.command.get_arguments().filter(|arg| !arg.is_hide_set());
+            flags.filter_map(|arg| arg.get_long().map(|long| format!("--{long}"))).collect()
+        }
+        CompletedValue::Context => ctx.files()?.names(KubeconfigSection::Contexts),
+        CompletedValue::Namespace => names(ctx, "/api/v1/namespaces").await?,
+        CompletedValue::PhysicalCluster => names(ctx, "/apis/portolan.dev/v1alpha1/physicalclusters").await?,
+        CompletedValue::Workspace => {
+            let fixed = ["..", "-", "~", ":"].map(str::to_owned);
+            let listed = names(ctx, super::workspaces::WORKSPACES).await.unwrap_or_default();
+            subcommands().into_iter().chain(fixed).chain(listed).collect()
+        }
+        CompletedValue::Object => objects(ctx, last).await?,
+        CompletedValue::File | CompletedValue::Nothing => Vec::new(),
+    })
+}
+
+async fn names(ctx: &mut PluginContext, path: &str) -> anyhow::Result<Vec<String>> {
+    ctx.connect().await?;
+    let list = ctx.session().get(&format!("{path}?limit={CANDIDATES}")).await?;
+    Ok(list["items"].as_array().into_iter().flatten().map(|item| object::name(item).to_owned()).collect())
+}
+
+/// Returns `TYPE/` for every placeable type, or `TYPE/NAME` for the objects of one.
+async fn objects(ctx: &mut PluginContext, last: &str) -> anyhow::Result<Vec<String>> {
+    ctx.connect().await?;
+    let catalog = ResourceCatalog::discover(ctx.session()).await?;
+    let Some((kind, _)) = last.split_once('/') else {
+        let namespaced = catalog.all().iter().filter(|of| of.is_namespaced && !of.resource.contains('/'));
+        return Ok(namespaced.map(|of| format!("{}/", of.resource)).collect());
+    };
+    let path = catalog.find(kind)?.path(&encoded(&ctx.session().namespace), None);
+    Ok(names(ctx, &path).await?.into_iter().map(|name| format!("{kind}/{name}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_last_word_is_found_by_the_words_before_it() {
+        use CompletedValue::*;
+        let mut command = super::super::PluginCli::command();
+        command.build();
+        for (line, last, expected) in [
+            ("", "", Subcommand),
+            ("", "w", Subcommand),
+            ("cluster", "", Subcommand),
+            ("cluster cordon", "e", PhysicalCluster),
+            ("cluster drain eu-1", "", PhysicalCluster),
+            ("drain", "", PhysicalCluster),
+            ("cluster unjoin", "", PhysicalCluster),
+            ("why", "deploy/w", Object),
+            ("-n shop where", "", Object),
+            ("move deploy/web --to", "", PhysicalCluster),
+            ("why deploy/web --cluster", "", PhysicalCluster),
+            ("--context", "", Context),
+            ("--context=a -n", "", Namespace),
+            ("--kubeconfig", "", File),
+            ("policy plan -f", "", File),
+            ("ws", "", Workspace),
+            ("ws use", "", Workspace),
+            ("tree", "", Object),
+            ("cluster list", "--", Flag),
+            ("move deploy/web --dry-run", "", Object),
+        ] {
+            let before: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(locate(&command, &before, last).value, expected, "{line:?} {last:?}");
+        }
+        let words: Vec<String> = "-n shop --context a cluster list -o".split(' ').map(str::to_owned).collect();
+        let at = locate(&command, &words, "");
+        assert_eq!((at.flags.namespace.as_deref(), at.flags.context.as_deref()), (Some("shop"), Some("a")));
+        assert_eq!(at.words, ["json", "yaml", "name", "table", "wide"]);
+    }
+}

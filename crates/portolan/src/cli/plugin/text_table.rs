@@ -1,0 +1,97 @@
+//! Tables as kubectl prints them: upper-case headers, columns three spaces apart.
+
+use serde_json::Value;
+
+/// Spaces between columns.
+const GAP: usize = 3;
+
+/// Rows under headers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TextTable {
+    headers: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    /// Makes a table without rows.
+    pub(crate) fn new<T: Into<String>>(headers: impl IntoIterator<Item = T>) -> Self {
+        Self { headers: headers.into_iter().map(Into::into).collect(), rows: Vec::new() }
+    }
+
+    /// Makes a table of a `meta.k8s.io/v1 Table`; with `wide`, of all its columns.
+    pub(crate) fn from_server(table: &Value, wide: bool) -> Self {
+        let columns = table["columnDefinitions"].as_array().map_or(&[][..], Vec::as_slice);
+        let shown: Vec<usize> =
+            (0..columns.len()).filter(|at| wide || columns[*at]["priority"].as_i64().unwrap_or(0) == 0).collect();
+        let header = |at: &usize| columns[*at]["name"].as_str().unwrap_or_default().to_uppercase();
+        let mut made = Self::new(shown.iter().map(header));
+        for row in table["rows"].as_array().into_iter().flatten() {
+            made.rows.push(shown.iter().map(|at| cell(&row["cells"][*at])).collect());
+        }
+        made
+    }
+
+    /// Adds a row. An empty cell is printed as kubectl prints a missing value.
+    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let or_none = |cell: String| if cell.is_empty() { "<none>".to_owned() } else { cell };
+        self.rows.push(cells.into_iter().map(|cell| or_none(cell.into())).collect());
+    }
+
+    /// Returns true if there is no row.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Formats the table.
+    pub(crate) fn text(&self, headers: bool) -> String {
+        let lines = || headers.then_some(&self.headers).into_iter().chain(&self.rows);
+        let width = |at: usize| lines().filter_map(|line| Some(line.get(at)?.chars().count())).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
+        let mut text = String::new();
+        for line in lines() {
+            let mut formatted = String::new();
+            for (cell, width) in line.iter().zip(&widths) {
+                let padding = width + GAP - cell.chars().count();
+                formatted.push_str(cell);
+                formatted.extend(std::iter::repeat_n(' ', padding));
+            }
+            text.push_str(formatted.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "<none>".to_owned(),
+        Value::String(text) => text.lines().next().unwrap_or_default().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = TextTable::new(["NAME", "CLUSTER"]);
+        table.row(["web", "eu-1"]);
+        table.row(["a-longer-name", ""]);
+        assert_eq!(table.text(true), "NAME            CLUSTER\nweb             eu-1\na-longer-name   <none>\n");
+        assert_eq!(table.text(false), "web             eu-1\na-longer-name   <none>\n");
+        assert_eq!(TextTable::new(["A"]).text(true), "A\n");
+    }
+
+    #[test]
+    fn only_a_wide_table_has_the_columns_of_low_priority() {
+        let server = json!({"columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Reason", "priority": 1},
+            {"name": "Count", "priority": 0}], "rows": [{"cells": ["a", "bad\nworse", 3]}, {"cells": ["b", null, null]}]});
+        assert_eq!(TextTable::from_server(&server, false).text(true), "NAME   COUNT\na      3\nb      <none>\n");
+        let wide = TextTable::from_server(&server, true).text(true);
+        assert_eq!(wide, "NAME   REASON   COUNT\na      bad      3\nb      <none>   <none>\n");
+    }
+}

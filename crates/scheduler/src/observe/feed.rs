@@ -1,0 +1,89 @@
+//! Listing and watching one resource of all logical clusters.
+
+use std::time::Duration;
+
+use portolan_store::{RangeRequest, RangeScope, StoreError, WatchScope};
+use portolan_types::{GroupResource, ResourceVersion};
+use tracing::warn;
+
+use crate::{
+    context::SchedulerContext,
+    observe::{clear_resource, observe_event, observe_listed, observe_unreadable},
+};
+
+/// Objects that are read at once.
+const PAGE: usize = 500;
+/// First and longest pause after a failure.
+pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// Lists a resource and observes its objects, with retries until it succeeds. Returns the revision of the list.
+pub(crate) async fn list_with_retry(ctx: &SchedulerContext, resource: &GroupResource) -> ResourceVersion {
+    let mut pause = PAUSES.0;
+    loop {
+        match list_once(ctx, resource).await {
+            Ok(revision) => return revision,
+            Err(error) => {
+                warn!(%resource, %error, ?pause, "list failed, will retry");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+    }
+}
+
+async fn list_once(ctx: &SchedulerContext, resource: &GroupResource) -> Result<ResourceVersion, StoreError> {
+    clear_resource(ctx, resource);
+    let mut request =
+        RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(RangeScope::AllClusters(resource.clone())) };
+    request = request.skip_damaged();
+    loop {
+        let page = ctx.objects.store().range(request.clone()).await?;
+        page.objects.iter().for_each(|stored| observe_listed(ctx, stored));
+        page.damaged.iter().for_each(|found| observe_unreadable(ctx, &found.key));
+        if !page.more {
+            ctx.facts().usage.note_counted(resource, page.revision);
+            return Ok(page.revision);
+        }
+        // All pages are read at the revision of the first, so that the watch has no gap.
+        request.at = Some(page.revision);
+        request.after = page.last;
+    }
+}
+
+/// Watches a resource for ever. After a gap it lists the resource again and rescans everything.
+pub(crate) async fn run_feed(ctx: &SchedulerContext, resource: GroupResource, mut after: ResourceVersion) {
+    let mut pause = PAUSES.0;
+    loop {
+        let before = after;
+        match watch_events(ctx, &resource, &mut after).await {
+            // A damaged object that was deleted is missing in the new list.
+            StoreError::Compacted { .. } | StoreError::FutureRevision { .. } | StoreError::Damaged { .. } => {
+                after = list_with_retry(ctx, &resource).await;
+                ctx.rescans.everything();
+            }
+            error => {
+                pause = if after > before { PAUSES.0 } else { pause };
+                warn!(%resource, %error, ?pause, "watch ended, will retry");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+    }
+}
+
+async fn watch_events(ctx: &SchedulerContext, resource: &GroupResource, after: &mut ResourceVersion) -> StoreError {
+    let scope = WatchScope::Resource(resource.clone(), None);
+    let mut stream = match ctx.objects.store().watch(scope, Some(*after)).await {
+        Ok(stream) => stream,
+        Err(error) => return error,
+    };
+    loop {
+        match stream.next().await {
+            Ok(batch) => {
+                batch.events.iter().for_each(|event| observe_event(ctx, event));
+                *after = batch.revision;
+            }
+            Err(error) => return error,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Copies of the scheduler that decide on a snapshot: one with the facts as they are, one with the changes.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+
+use portolan_placement::{PlacementDecision, PlacementInputs, Workload, contribution};
+use portolan_store::{DynStore, RangeRequest, RangeScope, RevisionHold};
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid,
+    placement::{PlacedCopy, PlacementRecord},
+};
+
+use super::{PlanError, change::PlannedChange, planned_drain::PlannedDrain, scope::PlanScope, snapshot::PlanSnapshot};
+use crate::{
+    context::SchedulerContext,
+    decide::{DecisionView, decide},
+    facts::Facts,
+    failover::FailoverTiming,
+    inputs::DecisionInputs,
+    kinds,
+    scheduler::{SchedulerError, SchedulerParts},
+};
+
+/// Seconds by which taints that a plan adds are older than the present moment: tolerations with seconds have run out.
+const ELAPSED: i64 = 10 * 365 * 86_400;
+/// Most objects of the basis of a plan: a transaction has so many preconditions at most, besides its own.
+const MAX_BASIS: usize = 90;
+
+/// Copy of the scheduler that writes nothing.
+pub(super) struct ShadowScheduler {
+    pub(super) ctx: SchedulerContext,
+    /// View of the last decision. Most objects of a namespace share it.
+    view: Mutex<Option<SharedView>>,
+    pub(super) drain: PlannedDrain,
+}
+
+/// View of all objects of a namespace that are on physical clusters within reach.
+struct SharedView {
+    cluster: LogicalClusterId,
+    namespace: NamespaceName,
+    view: DecisionView,
+}
+
+impl SharedView {
+    /// Returns true if the view is that of an object.
+    fn is_of(&self, inputs: &DecisionInputs) -> bool {
+        let is_known = |copy: &PlacedCopy| self.view.clusters.iter().any(|known| known.info.uid == copy.uid);
+        self.cluster == inputs.key.cluster
+            && self.namespace == inputs.namespace
+            && inputs.record.clusters.iter().all(is_known)
+    }
+}
+
+impl ShadowScheduler {
+    /// Decides about an object.
+    pub(super) fn decide(&self, inputs: &DecisionInputs) -> PlacementDecision {
+        let as_it_is = |_: &PlacementInputs, decision| decision;
+        let mut shared = self.view.lock().expect("no code panics under this lock");
+        if let Some(known) = shared.as_ref().filter(|known| known.is_of(inputs)) {
+            return decide(&self.ctx, inputs, &known.view, as_it_is);
+        }
+        let view = DecisionView::of(&self.ctx, &self.ctx.facts(), inputs);
+        let decision = decide(&self.ctx, inputs, &view, as_it_is);
+        let (cluster, namespace) = (inputs.key.cluster, inputs.namespace.clone());
+        let is_shared = view.clusters.iter().all(|known| known.in_reach);
+        *shared = is_shared.then_some(SharedView { cluster, namespace, view });
+        decision
+    }
+
+    /// Counts the requests of an object where it would be, in place of where it is.
+    pub(super) fn replace_usage(&self, workload: &Workload, before: &PlacementRecord, after: &PlacementRecord) {
+        if workload.finished || (before.clusters == after.clusters && before.awaited == after.awaited) {
+            return;
+        }
+        let (took, takes) = (contribution(workload, before), contribution(workload, after));
+        let mut shared = self.view.lock().expect("no code panics under this lock");
+        let mut facts = self.ctx.facts();
+        facts.usage.replace_merged(&took, &takes);
+        for known in shared.iter_mut().flat_map(|shared| &mut shared.view.clusters) {
+            if took.iter().chain(&takes).any(|(uid, _)| *uid == known.info.uid) {
+                known.used = facts.usage.of(&known.info.uid);
+            }
+        }
+    }
+}
+
+/// Scheduler as it is and with the changes, on one snapshot. Neither writes anything.
+pub(super) struct ShadowPair {
+    pub(super) base: ShadowScheduler,
+    pub(super) next: ShadowScheduler,
+    /// Snapshot of `next`, with the changes.
+    pub(super) snapshot: Arc<PlanSnapshot>,
+    pub(super) at: ResourceVersion,
+    pub(super) basis: Vec<(ObjectKey, ResourceVersion)>,
+    _hold: RevisionHold,
+}
+
+impl ShadowPair {
+    /// Reads the facts at the latest revision, and applies the changes to a copy of them.
+    pub(super) async fn read(
+        ctx: &SchedulerContext,
+        scope: &PlanScope,
+        changes: &[PlannedChange],
+    ) -> Result<Self, PlanError> {
+        let store = ctx.objects.store();
+        let first =
+            RangeRequest { limit: Some(1), ..RangeRequest::all(RangeScope::AllClusters(kinds::physical_clusters())) };
+        let at = store.range(first.skip_damaged()).await?.revision;
+        let hold = store.hold(Some(at)).await;
+        let mut reader = FactReader { ctx, at, facts: ctx.facts().copy_for_plan(), basis: Vec::new() };
+        reader.read_physical_clusters().await?;
+        reader.read_policies(scope).await?;
+        let FactReader { facts, basis, .. } = reader;
+        let basis = nearest(ctx, scope, basis);
+        let mut planned = facts.copy_for_plan();
+        let mut written = Vec::new();
+        let now = ctx.now();
+        for change in changes {
+            let stored = read_at(store, change.key(), at).await?;
+            written.extend(put_change(&mut planned, change, stored, now));
+        }
+        let drain = PlannedDrain::of(changes, &mut planned);
+        let has_bounds = |facts: &Facts| facts.all_physical().any(|(_, _, bounds)| !bounds.is_empty());
+        let shows_placements = has_bounds(&facts) || has_bounds(&planned);
+        let snapshot = |shows| Arc::new(PlanSnapshot::new(store.clone(), at, shows));
+        let (before, after) = (snapshot(shows_placements), snapshot(shows_placements));
+        written.iter().for_each(|(key, object)| after.put(key, object.as_ref()));
+        Ok(Self {
+            base: shadow_of(ctx, before, facts),
+            next: ShadowScheduler { drain, ..shadow_of(ctx, after.clone(), planned) },
+            snapshot: after,
+            at,
+            basis,
+            _hold: hold,
+        })
+    }
+}
+
+/// Object as it would be; `None` deletes it.
+type PlannedObject = (ObjectKey, Option<serde_json::Value>);
+
+/// Applies a change to the facts. Returns the object for the snapshot, if it is no fact.
+fn put_change(
+    facts: &mut Facts,
+    change: &PlannedChange,
+    stored: Option<serde_json::Value>,
+    now: i64,
+) -> Option<PlannedObject> {
+    let (key, object) = (change.key(), change.apply_to(stored));
+    if key.resource == kinds::physical_clusters() {
+        if let Some(object) = object {
+            facts.put_physical(key, &object, now - ELAPSED);
+        }
+        return None;
+    }
+    if kinds::policies().contains(&key.resource) {
+        match object {
+            Some(object) => facts.put_policy(key, &object),
+            None => facts.remove_policy(key),
+        };
+        return None;
+    }
+    Some((key.clone(), object))
+}
+
+/// Reads one object as it was at a revision. One that was written since is read as it is: the plan is repeated then.
+async fn read_at(
+    store: &DynStore,
+    key: &ObjectKey,
+    at: ResourceVersion,
+) -> Result<Option<serde_json::Value>, SchedulerError> {
+    let scope = match key.namespace() {
+        Some(namespace) => RangeScope::Namespace(key.cluster, key.resource.clone(), namespace.clone()),
+        None => RangeScope::Cluster(key.cluster, key.resource.clone()),
+    };
+    let Some(stored) = store.get(key).await? else { return Ok(None) };
+    if stored.revision <= at {
+        return Ok(Some(stored.to_value()?));
+    }
+    let page = store.range(RangeRequest { at: Some(at), ..RangeRequest::all(scope).skip_damaged() }).await?;
+    let then = page.objects.into_iter().find(|stored| stored.key == *key);
+    Ok(then.map(|stored| stored.to_value()).transpose()?)
+}
+
+fn shadow_of(ctx: &SchedulerContext, store: DynStore, facts: Facts) -> ShadowScheduler {
+    let shadow = SchedulerContext::new(SchedulerParts {
+        store,
+        seams: ctx.seams.clone(),
+        tree: ctx.tree.clone(),
+        rights: ctx.rights.clone(),
+        kinds: ctx.kinds.clone(),
+        gate: None,
+        failover: FailoverTiming::default(),
+    });
+    let named: BTreeSet<GroupResource> = {
+        let policies = facts.all_policies().flat_map(|(_, policy)| policy.kinds().collect::<Vec<_>>());
+        let resources = policies.filter_map(|(group, kind)| ctx.kinds.resource_of(group, kind));
+        resources.filter(|resource| kinds::placeable(resource).is_none()).collect()
+    };
+    *shadow.custom() = named;
+    *shadow.facts() = facts;
+    ShadowScheduler { ctx: shadow, view: Mutex::default(), drain: PlannedDrain::default() }
+}
+
+/// Returns the part of a basis that concerns the scope, nearest first, as far as a transaction can check it.
+fn nearest(
+    ctx: &SchedulerContext,
+    scope: &PlanScope,
+    basis: Vec<(ObjectKey, ResourceVersion)>,
+) -> Vec<(ObjectKey, ResourceVersion)> {
+    let lineage: Vec<LogicalClusterId> = ctx.lineage_of(scope.home()).lineage.into_iter().map(|(id, _)| id).collect();
+    let distance = |key: &ObjectKey| match lineage.iter().position(|id| *id == key.cluster) {
+        Some(steps) => Some(steps),
+        None if scope.clusters().contains(&key.cluster) => Some(usize::MAX),
+        None => None,
+    };
+    let near = basis.into_iter().filter_map(|(key, revision)| Some((distance(&key)?, key, revision)));
+    let mut near: Vec<_> = near.collect();
+    near.sort();
+    near.into_iter().map(|(_, key, revision)| (key, revision)).take(MAX_BASIS).collect()
+}
+
+/// Reader of the facts at one revision. Sums of what is placed are those in memory, as the scheduler decides with them.
+struct FactReader<'a> {
+    ctx: &'a SchedulerContext,
+    at: ResourceVersion,
+    facts: Facts,
+    basis: Vec<(ObjectKey, ResourceVersion)>,
+}
+
+impl FactReader<'_> {
+    async fn read_physical_clusters(&mut self) -> Result<(), SchedulerError> {
+        let known: Vec<(ObjectKey, Uid)> =
+            self.facts.all_physical().map(|(uid, key, _)| (key.clone(), uid.clone())).collect();
+        let mut there = BTreeSet::new();
+        let now = self.ctx.now();
+        for (key, object) in self.read(RangeScope::AllClusters(kinds::physical_clusters())).await? {
+            there.extend(portolan_types::object::uid(&object));
+            self.facts.put_physical(&key, &object, now);
+        }
+        for (key, uid) in known.iter().filter(|(_, uid)| !there.contains(uid)) {
+            self.facts.remove_physical(key, uid);
+        }
+        Ok(())
+    }
+
+    /// Reads the policies of the logical clusters in the scope and of their ancestors. Others do not matter.
+    async fn read_policies(&mut self, scope: &PlanScope) -> Result<(), SchedulerError> {
+        let lineage = self.ctx.lineage_of(scope.home()).lineage;
+        let above = lineage.iter().map(|(id, _)| *id);
+        let clusters: BTreeSet<LogicalClusterId> = above.chain(scope.clusters().iter().copied()).collect();
+        for resource in kinds::policies() {
+            let ranges: Vec<_> = if clusters.len() > super::scope::MAX_SINGLE_RANGES {
+                vec![RangeScope::AllClusters(resource.clone())]
+            } else {
+                clusters.iter().map(|cluster| RangeScope::Cluster(*cluster, resource.clone())).collect()
+            };
+            let mut there = BTreeSet::new();
+            for range in ranges {
+                for (key, object) in self.read(range).await? {
+                    if clusters.contains(&key.cluster) {
+                        self.facts.put_policy(&key, &object);
+                    }
+                    there.insert(key);
+                }
+            }
+            let is_read = |key: &&ObjectKey| key.resource == resource && clusters.contains(&key.cluster);
+            let known: Vec<ObjectKey> =
+                self.facts.all_policies().map(|(key, _)| key).filter(is_read).cloned().collect();
+            known.iter().filter(|key| !there.contains(*key)).for_each(|key| {
+                self.facts.remove_policy(key);
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads a range, page by page, and notes it in the basis.
+    async fn read(&mut self, scope: RangeScope) -> Result<Vec<(ObjectKey, serde_json::Value)>, SchedulerError> {
+        let store = self.ctx.objects.store();
+        let first = RangeRequest { at: Some(self.at), ..RangeRequest::slices(scope).skip_damaged() };
+        let (mut next, mut all) = (Some(first), Vec::new());
+        while let Some(request) = next {
+            let page = store.range(request.clone()).await?;
+            next = request.next(&page);
+            page.damaged.iter().for_each(|found| self.facts.put_unreadable(&found.key));
+            for stored in page.objects {
+                all.push((stored.key.clone(), stored.to_value()?));
+                self.basis.push((stored.key, stored.revision));
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,20 @@
+//! Encryption of objects at rest: a layer between the users of a store and its engine. The engine, its history, its
+//! snapshots and its backups see sealed bodies; headers stay readable, for selectors and garbage collection.
+//!
+//! A sealed body is `portolan:enc:<provider>:v1:<key name>:`, the splice offset, random bytes and the ciphertext. It is
+//! bound to the logical cluster, the address and the uid of its object: elsewhere it cannot be opened.
+
+mod cipher;
+mod envelope;
+mod keyring;
+mod layer;
+mod replace;
+mod resealed;
+#[cfg(test)]
+mod tests;
+
+pub use cipher::{EncryptionKey, EncryptionProvider};
+pub use keyring::{EncryptionRule, Keyring, ResourcePattern};
+pub use layer::EncryptedStore;
+pub use replace::{ReplaceError, rewrite_embedded};
+pub use resealed::{EncryptionReport, ResealedStore, examine_encryption};
