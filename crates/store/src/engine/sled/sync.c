@@ -1,20 +1,21 @@
-/* Two calls that are linked in place of the C library's in programs with this store, for what sled 0.34.7 relies on.
+/* Two system calls, linked in place of the C library's, that make sled 0.34.7 durable. A program with this store has no other
+ * caller of them.
  *
- * sync_file_range: sled takes what it wrote for stable once this returns: it says so in the next segment of its log, and uses the
- * segments again whose content it has moved (pagecache/iobuf.rs). But the call syncs neither the file's length nor the disk's
- * cache. Within one large batch, the power could fail after such a segment had reached the disk and before what it relies on.
+ * sync_file_range: sled treats a write as durable when this call returns: the next segment of its log states it, and sled reuses
+ * the segments whose content it has moved (pagecache/iobuf.rs). But the C library's call syncs neither the length of the file nor
+ * the cache of the disk. If power fails within a large batch, a segment can be on the disk while the writes that it relies on are
+ * not. This replacement therefore calls fdatasync.
  *
- * So the call is a real sync. sled alone calls it.
+ * sled cannot handle a failed sync: it would become unreadable. The replacement reports a failure to SledKv instead, by releasing
+ * the lock that sled holds on its log. (Linux reports pages that were not written to a later sync by another descriptor (errseq,
+ * fsync(2)), but does not report a disk that failed to flush its cache.) sled continues until the batch ends, and may overwrite
+ * the content that it moved with the failed write. On such a disk one large batch may cost data that was durable before it
+ * (docs/reliability.md).
  *
- * A failure is not told to sled, which could not be read any more, but to SledKv: the lock that sled holds on its log is given up.
- * Linux would tell a later sync by another descriptor of pages that were not written (errseq, fsync(2)), but not of a disk that
- * failed to empty its cache. sled goes on until the batch ends, and may then write over what it has moved by the write that
- * failed: on such a disk one large batch may cost what was there before (docs/reliability.md).
- *
- * rename: when sled opens, it writes a snapshot of what its log says, gives it its name (snap.*), and at once clears what of the log
- * is not needed beside it (pagecache/snapshot.rs, segment.rs). But it does not sync the name. The power could fail when the log was
- * cleared and the name not there yet: sled went on from the snapshot before it, and had lost all that was written since. So these names
- * are synced before the call returns. Any other is changed as ever.
+ * rename: when sled opens, it writes a snapshot of its log under a temporary name, renames it to snap.*, and then clears the part
+ * of the log that the snapshot covers (pagecache/snapshot.rs, segment.rs). It does not sync the folder. If power fails after the
+ * log was cleared and before the new name is durable, sled resumes from the previous snapshot and loses all later writes. This
+ * replacement syncs the folder of such a name before it returns. Other names are renamed as usual.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,7 +37,7 @@ int sync_file_range(int fd, loff_t at, loff_t bytes, unsigned int flags) {
     return 0;
 }
 
-/* Makes the names in a folder last; it is what the path has before a name, in so many bytes. */
+/* Syncs the folder of a path. The folder is the first `bytes` bytes of the path. */
 static int sync_folder(const char *path, int bytes) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%.*s", bytes, path);
