@@ -21,6 +21,7 @@ use crate::{
     kinds,
     metrics::SchedulerMetrics,
     observe::definition_events::DefinitionScan,
+    observe::fact_barrier::FactBarrier,
     queue::SchedulerQueue,
     queue::budget_turns::BudgetTurns,
     queue::rescan::{RescanQueue, RescanScope},
@@ -39,6 +40,8 @@ pub(crate) struct SchedulerContext {
     pub(crate) kinds: Arc<dyn KindCatalog>,
     pub(crate) gate: Option<Arc<dyn PodGate>>,
     facts: Mutex<Facts>,
+    /// Barrier that decisions pass once the facts are as new as their object.
+    pub(crate) fact_barrier: FactBarrier,
     pub(crate) failover: FailoverState,
     /// Turns of departures that a disruption budget bounds: each is counted before the next one of its namespace.
     pub(crate) budgeted: BudgetTurns,
@@ -90,6 +93,7 @@ impl SchedulerContext {
             kinds: parts.kinds,
             gate: parts.gate,
             facts: Mutex::default(),
+            fact_barrier: FactBarrier::default(),
             failover: FailoverState::new(parts.failover),
             budgeted: BudgetTurns::default(),
             queue,

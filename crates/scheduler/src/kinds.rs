@@ -163,6 +163,11 @@ pub(crate) fn policies() -> [GroupResource; 2] {
     [GroupResource::new(GROUP, "placementpolicies"), GroupResource::new(GROUP, "clusterplacementpolicies")]
 }
 
+/// Returns true if decisions depend on the feed of a resource.
+pub(crate) fn is_fact(resource: &GroupResource) -> bool {
+    [physical_clusters(), drains()].contains(resource) || policies().contains(resource)
+}
+
 /// Returns the resource of definitions of custom resources.
 pub(crate) fn definitions() -> GroupResource {
     GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions")

@@ -14,6 +14,7 @@ use crate::{
     kinds,
     observe::{
         definition_events::{run_definition_scans, scan_groups_of_placed},
+        fact_barrier::FeedProgress,
         feed::{PAUSES, list_with_retry, run_feed},
     },
     queue::rescan::{RescanScope, run_rescans},
@@ -54,8 +55,8 @@ pub enum SchedulerError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An object names a physical cluster that exists and that no event has shown yet.
-    #[error("no event has shown the physical cluster yet")]
+    /// The facts are older than the object, or an object names a physical cluster that no event has shown yet.
+    #[error("the facts are older than the object")]
     Behind,
     /// An object that the decision depends on exists and cannot be read.
     #[error("{0} cannot be read")]
@@ -168,8 +169,12 @@ impl Scheduler {
         let only_changes = changing.contains(&resource) || kinds::is_refusal_source(&resource);
         let after =
             if only_changes { self.ctx.objects.store().current() } else { list_with_retry(&self.ctx, &resource).await };
+        let progress = Arc::new(FeedProgress::at(after));
+        if kinds::is_fact(&resource) {
+            self.ctx.fact_barrier.add(progress.clone());
+        }
         let ctx = self.ctx.clone();
-        tasks.spawn(async move { run_feed(&ctx, resource, after).await });
+        tasks.spawn(async move { run_feed(&ctx, resource, after, &progress).await });
     }
 
     /// Reads definitions whose groups policies name, starts feeds of resources that have none, and then rescans what

@@ -92,8 +92,9 @@ impl Scheduler {
     /// object does not exist.
     ///
     /// # Errors
-    /// Fails if the store fails.
+    /// Fails if the store fails, or if the facts are older than the store for a second.
     pub async fn explain_object(&self, key: &ObjectKey) -> Result<Option<Value>, SchedulerError> {
+        self.ctx.fact_barrier.wait_for(self.ctx.objects.store().current()).await?;
         let Some((object, revision)) = self.ctx.objects.get_value(key).await? else { return Ok(None) };
         let title = format!("{}/{}", key.resource.resource, key.name);
         let never = kind_of(&object).and_then(|kind| match role_of(&kind.group, &kind.kind, &object) {

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use crate::{
     context::SchedulerContext,
-    observe::{clear_resource, observe_event, observe_listed, observe_unreadable},
+    observe::{clear_resource, fact_barrier::FeedProgress, observe_event, observe_listed, observe_unreadable},
 };
 
 /// Objects that are read at once.
@@ -51,14 +51,21 @@ async fn list_once(ctx: &SchedulerContext, resource: &GroupResource) -> Result<R
 }
 
 /// Watches a resource for ever. After a gap it lists the resource again and rescans everything.
-pub(crate) async fn run_feed(ctx: &SchedulerContext, resource: GroupResource, mut after: ResourceVersion) {
+pub(crate) async fn run_feed(
+    ctx: &SchedulerContext,
+    resource: GroupResource,
+    mut after: ResourceVersion,
+    progress: &FeedProgress,
+) {
     let mut pause = PAUSES.0;
     loop {
         let before = after;
-        match watch_events(ctx, &resource, &mut after).await {
+        match watch_events(ctx, &resource, &mut after, progress).await {
             // A damaged object that was deleted is missing in the new list.
             StoreError::Compacted { .. } | StoreError::FutureRevision { .. } | StoreError::Damaged { .. } => {
+                progress.restart();
                 after = list_with_retry(ctx, &resource).await;
+                progress.reach(after);
                 ctx.rescans.everything();
             }
             error => {
@@ -71,17 +78,31 @@ pub(crate) async fn run_feed(ctx: &SchedulerContext, resource: GroupResource, mu
     }
 }
 
-async fn watch_events(ctx: &SchedulerContext, resource: &GroupResource, after: &mut ResourceVersion) -> StoreError {
+async fn watch_events(
+    ctx: &SchedulerContext,
+    resource: &GroupResource,
+    after: &mut ResourceVersion,
+    progress: &FeedProgress,
+) -> StoreError {
     let scope = WatchScope::Resource(resource.clone(), None);
     let mut stream = match ctx.objects.store().watch(scope, Some(*after)).await {
         Ok(stream) => stream,
         Err(error) => return error,
     };
     loop {
-        match stream.next().await {
+        let next = tokio::select! {
+            biased;
+            next = stream.next() => next,
+            () = progress.requested() => {
+                progress.reach(stream.progress());
+                continue;
+            }
+        };
+        match next {
             Ok(batch) => {
                 batch.events.iter().for_each(|event| observe_event(ctx, event));
                 *after = batch.revision;
+                progress.reach(batch.revision);
             }
             Err(error) => return error,
         }

@@ -1,6 +1,7 @@
 //! Watch events become facts and tasks.
 
 pub(crate) mod definition_events;
+pub(crate) mod fact_barrier;
 pub(crate) mod fact_events;
 pub(crate) mod feed;
 pub(crate) mod object_events;

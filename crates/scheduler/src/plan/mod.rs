@@ -61,7 +61,8 @@ impl Scheduler {
     /// the caller removes those that its own caller may not see.
     ///
     /// # Errors
-    /// `TooManyObjects` if the scheduler would decide about more than [`MAX_PLANNED_OBJECTS`]; failures of the store.
+    /// `TooManyObjects` if the scheduler would decide about more than [`MAX_PLANNED_OBJECTS`]; failures of the store;
+    /// `Behind` if the facts are older than the store for a second.
     pub async fn plan(&self, home: LogicalClusterId, changes: &[PlannedChange]) -> Result<Plan, PlanError> {
         self.plan_within(home, changes, MAX_PLANNED_OBJECTS).await
     }
@@ -74,6 +75,7 @@ impl Scheduler {
         most: usize,
     ) -> Result<Plan, PlanError> {
         let _timer = self.ctx.metrics.plan_seconds.start_timer();
+        self.ctx.fact_barrier.wait_for(self.ctx.objects.store().current()).await?;
         let mut tries = 1;
         loop {
             let run = PlanRun::start(&self.ctx, home, changes).await?.within(most);

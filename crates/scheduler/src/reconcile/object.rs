@@ -35,6 +35,7 @@ pub(crate) async fn reconcile_object(ctx: &SchedulerContext, key: &ObjectKey) ->
         return remove_placement(ctx, key).await;
     };
     Span::current().record("resource_version", revision.get());
+    ctx.fact_barrier.wait_for(revision).await?;
     let record = PlacementRecord::of(&object).unwrap_or_default();
     if record.is_projected() {
         return remove_if_orphaned(ctx, key, &record, revision).await;

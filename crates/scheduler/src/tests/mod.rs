@@ -3,6 +3,7 @@
 mod bounds;
 mod custom;
 mod drains;
+mod fact_order;
 mod failover;
 mod followers;
 mod moves;
