@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portolan_apiserver::{ApiServer, authn::SecretClaims};
 use portolan_controllers::{
     Plane,
+    inventory::InventoryController,
     token_secrets::{TokenSecretController, TokenSigner},
     workspaces,
 };
@@ -30,6 +31,7 @@ impl ElectedControllers {
             let retired = RetirementController::new(&plane, upstream.clone());
             let tokens = TokenSecretController::new(plane.clone(), &api.pki().ca, signer(&api));
             let loops = portolan_controllers::common(&plane, &api.pki().ca).with(tokens).with(workspaces).with(retired);
+            let loops = loops.with(InventoryController::new(plane.clone(), &api.pki().ca));
             let loops = SharedApis::add_to(loops, &api, &plane);
             let (end, lost) = (shutdown.child_token(), term.lost().clone());
             let ending = end.clone();

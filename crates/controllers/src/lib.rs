@@ -13,6 +13,7 @@ pub mod ending_pods;
 pub mod endpoints;
 pub mod expiry;
 pub mod garbage;
+pub mod inventory;
 pub mod namespaces;
 pub mod plane;
 pub mod protection;

@@ -4,6 +4,7 @@ mod agent;
 mod custom;
 mod damage;
 mod drains;
+mod inventory;
 mod kubectl_plugin;
 mod login;
 mod moves;
