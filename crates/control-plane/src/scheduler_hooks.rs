@@ -7,7 +7,7 @@ use std::{
 
 use portolan_apiserver::{
     ApiServer, LogicalCluster,
-    hooks::{Hooks, ReviewCaller, ReviewHandler, WriteAdvisor},
+    hooks::{Hooks, Requester, ReviewHandler, WriteAdvisor},
 };
 use portolan_kinds::{Kind, KindTable};
 use portolan_scheduler::{
@@ -129,7 +129,7 @@ impl ReviewHandler for SchedulerHooks {
         cluster: &'a LogicalCluster,
         kind: &'a Kind,
         object: Value,
-        caller: ReviewCaller<'a>,
+        caller: Requester<'a>,
     ) -> Option<BoxFuture<'a, Result<Value, Status>>> {
         if *kind.gvk.group != *GROUP {
             return None;
@@ -159,7 +159,7 @@ impl SchedulerHooks {
         &self,
         cluster: &LogicalCluster,
         review: Value,
-        caller: ReviewCaller<'_>,
+        caller: Requester<'_>,
     ) -> Result<Value, Status> {
         let StartedScheduler { scheduler, api } = self.started()?;
         PlanRequest { api, scheduler, limiter: &self.plans, cluster, caller }.answer(review).await

@@ -12,7 +12,7 @@ use crate::{
     commit::CommitError,
     hooks::AdmissionRequest,
     routing::attributes::Attributes,
-    views::{ApiView, stranger},
+    views::ApiView,
 };
 
 use super::{defined_names, pending_write::PendingWrite, usage_limits::LimitContext, workspaces::WorkspaceContext};
@@ -46,7 +46,7 @@ pub(super) async fn check_binding(context: &WorkspaceContext, write: &PendingWri
         name: export.name.as_str().to_owned(),
         ..Attributes::default()
     };
-    let user = stranger(request.user, export.cluster);
+    let user = request.requester().known_in(export.cluster);
     match context.rbac.authorize(export.cluster, &user, &asked).await? {
         AuthorizationDecision::Allowed(_) => Ok(()),
         AuthorizationDecision::Denied(_) => Err(refused("").into()),

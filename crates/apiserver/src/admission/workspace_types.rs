@@ -12,7 +12,6 @@ use crate::{
     hooks::AdmissionRequest,
     routing::attributes::Attributes,
     storage::StorageContext,
-    views::stranger,
 };
 
 use super::workspaces::WorkspaceContext;
@@ -275,6 +274,6 @@ async fn may_use(
         name: found.at.name.clone(),
         ..Attributes::default()
     };
-    let user = stranger(request.user, found.cluster);
+    let user = request.requester().known_in(found.cluster);
     Ok(context.rbac.authorize(found.cluster, &user, &asked).await?.is_allowed())
 }

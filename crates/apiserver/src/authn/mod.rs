@@ -13,7 +13,7 @@ mod token_webhook;
 mod user_info;
 pub(crate) mod websocket;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use portolan_store::DynStore;
@@ -24,6 +24,7 @@ use crate::{
     authz::{AuthorizationSubject, RbacAuthorizer},
     config::ConfigError,
     directory::Directory,
+    hooks::Requester,
     metrics::Metrics,
 };
 
@@ -55,6 +56,8 @@ pub(crate) use user_info::user_info;
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// Group of the anonymous user.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Extra of a service account's user: the id of its logical cluster.
+pub(crate) const CLUSTER_NAME_EXTRA: &str = "authentication.kubernetes.io/cluster-name";
 /// Length limit of bearer tokens, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
 
@@ -71,6 +74,8 @@ pub struct Identity {
     pub warning: Option<&'static str>,
     /// Credential behind it.
     pub(crate) credential: Credential,
+    /// User as the logical cluster of the request knows it, if another logical cluster vouches for the user.
+    pub(crate) foreign: Option<Arc<User>>,
 }
 
 impl AuthorizationSubject for Identity {
@@ -86,7 +91,7 @@ impl AuthorizationSubject for Identity {
 impl Identity {
     /// Returns an identity of the whole control plane.
     pub fn global(user: User) -> Self {
-        Self { user, home: None, impersonated: false, warning: None, credential: Credential::default() }
+        Self { user, home: None, impersonated: false, warning: None, credential: Credential::default(), foreign: None }
     }
 
     /// Returns an identity of one logical cluster.
@@ -98,6 +103,26 @@ impl Identity {
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         Self::global(User { name: "system:anonymous".into(), groups, ..User::default() })
+    }
+
+    /// Returns the client, for checks in other logical clusters.
+    pub(crate) fn requester(&self) -> Requester<'_> {
+        Requester { user: &self.user, home: self.home }
+    }
+
+    /// Returns the identity for a request in a logical cluster that may not be its own.
+    pub(crate) fn acting_in(mut self, cluster: LogicalClusterId) -> Self {
+        self.foreign = match self.requester().known_in(cluster) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(stranger) => Some(Arc::new(stranger)),
+        };
+        self
+    }
+
+    /// Returns the user as the logical cluster of the request knows it. Audit events and refusals name
+    /// [`Identity::user`].
+    pub(crate) fn acting_user(&self) -> &User {
+        self.foreign.as_deref().unwrap_or(&self.user)
     }
 
     /// Returns true for a request without credentials.

@@ -5,7 +5,7 @@ use portolan_types::{
     apis::{self, ExportAddress},
 };
 
-use crate::{routing::attributes::Attributes, views::stranger};
+use crate::{hooks::Requester, routing::attributes::Attributes};
 
 use super::{AuthorizationDecision, Authorizer as _, RbacAuthorizer};
 
@@ -16,7 +16,7 @@ use super::{AuthorizationDecision, Authorizer as _, RbacAuthorizer};
 pub(crate) async fn authorize_provider(
     rbac: &RbacAuthorizer,
     address: &ExportAddress,
-    user: &portolan_strategy::rbac::User,
+    requester: Requester<'_>,
     attributes: &Attributes,
 ) -> Result<String, Status> {
     let asked = Attributes {
@@ -28,9 +28,9 @@ pub(crate) async fn authorize_provider(
         name: address.name.as_str().to_owned(),
         ..Attributes::default()
     };
-    let known = stranger(user, address.cluster);
+    let known = requester.known_in(address.cluster);
     match rbac.authorize(address.cluster, &known, &asked).await? {
         AuthorizationDecision::Allowed(why) => Ok(why),
-        AuthorizationDecision::Denied(why) => Err(attributes.denial(user, &why)),
+        AuthorizationDecision::Denied(why) => Err(attributes.denial(requester.user, &why)),
     }
 }

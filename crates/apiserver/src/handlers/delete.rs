@@ -101,7 +101,7 @@ async fn delete_unreadable(
     let key = target.key(call, &call.captures.name)?;
     let asked = Attributes { verb: UNSAFE_VERB.into(), ..(*call.attributes).clone() };
     if let AuthorizationDecision::Denied(why) =
-        api.access.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await?
+        api.access.rbac.authorize(call.cluster.id, call.identity.acting_user(), &asked).await?
     {
         let why = format!("not permitted to do {UNSAFE_VERB:?}, reason: {why}");
         return Err(Status::forbidden(&target.resource(), &key.name, why));

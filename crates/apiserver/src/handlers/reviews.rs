@@ -16,7 +16,7 @@ use crate::{
     authn::{Authenticator, user_info},
     authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
     encode::{self, ResponseShape},
-    hooks::{Hooks, Operation, ReviewCaller},
+    hooks::{Hooks, Operation},
     options::WriteOptions,
     request::{AdmittedOperation, CreateOnly, RequestContext, ResourceTarget, method_not_allowed},
     routing::attributes::Attributes,
@@ -70,7 +70,7 @@ async fn hook_review(
 ) -> Result<Value, Status> {
     // The request was authorized for the namespace of its URL, so the review must be about that namespace.
     lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
-    let caller = ReviewCaller { user: &call.identity.user, home: call.identity.home };
+    let caller = call.identity.requester();
     for reviews in &hooks.reviews {
         if let Some(answer) = reviews.review(&call.cluster, &target.kind, object.clone(), caller) {
             return answer.await;

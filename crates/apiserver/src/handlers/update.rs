@@ -104,7 +104,7 @@ pub(super) fn missing_name(wanted: &str) -> Status {
 /// Checks the right to create, which an update that creates its object needs too.
 pub(super) async fn authorize_create(rbac: &RbacAuthorizer, call: &RequestContext) -> Result<(), Status> {
     let asked = Attributes { verb: "create".into(), ..Attributes::clone(&call.attributes) };
-    match rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
+    match rbac.authorize(call.cluster.id, call.identity.acting_user(), &asked).await? {
         AuthorizationDecision::Allowed(_) => Ok(()),
         AuthorizationDecision::Denied(why) => Err(asked.denial(&call.identity.user, &why)),
     }

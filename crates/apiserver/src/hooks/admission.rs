@@ -2,13 +2,13 @@
 
 use portolan_kinds::{Kind, KindTable};
 use portolan_strategy::{lifecycle::DeleteOptions, rbac::User};
-use portolan_types::{BoxFuture, Status};
+use portolan_types::{BoxFuture, LogicalClusterId, Status};
 use serde_json::Value;
 
 use crate::{directory::LogicalCluster, views::ApiView};
 
 use super::{
-    InlineBudget,
+    InlineBudget, Requester,
     annotations::{AnnotatedRequest, AuditAnnotations},
     warnings::Warnings,
 };
@@ -55,8 +55,10 @@ pub struct AdmissionRequest<'a> {
     pub operation: Operation,
     /// Subresource; empty for the object itself.
     pub subresource: &'a str,
-    /// Requesting user.
+    /// Requesting user, as the logical cluster knows it.
     pub user: &'a User,
+    /// Logical cluster that vouches for the user; `None` for a user of the whole control plane.
+    pub(crate) home: Option<LogicalClusterId>,
     /// True if nothing will be stored.
     pub dry_run: bool,
     /// Texts for `Warning` headers.
@@ -84,7 +86,12 @@ pub(crate) enum AdmissionOptions<'a> {
     Delete(&'a DeleteOptions),
 }
 
-impl AdmissionRequest<'_> {
+impl<'a> AdmissionRequest<'a> {
+    /// Returns the client, for checks in other logical clusters.
+    pub(crate) fn requester(&self) -> Requester<'a> {
+        Requester { user: self.user, home: self.home }
+    }
+
     /// Returns true for the resource itself, and false for its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && *self.kind.gvk.group == *group && *self.kind.resource == *resource

@@ -41,13 +41,14 @@ pub trait ReviewHandler: Send + Sync {
         cluster: &'a LogicalCluster,
         kind: &'a Kind,
         object: Value,
-        caller: ReviewCaller<'a>,
+        caller: Requester<'a>,
     ) -> Option<BoxFuture<'a, Result<Value, Status>>>;
 }
 
-/// Client that asks for a review.
+/// Client of a request: its user, and the logical cluster that vouches for it. Checks in another logical cluster than
+/// that of the request take a requester, never its bare user: a tenant may impersonate any user in its own workspace.
 #[derive(Clone, Copy, Debug)]
-pub struct ReviewCaller<'a> {
+pub struct Requester<'a> {
     /// Its user.
     pub user: &'a User,
     /// Logical cluster that its identity is valid in; `None` for one of the whole control plane.

@@ -60,6 +60,7 @@ pub(crate) async fn admit_from_template(
         operation: Operation::Create,
         subresource: "",
         user,
+        home: Some(cluster.id),
         dry_run: true,
         warnings: &warnings,
         notes: &notes,

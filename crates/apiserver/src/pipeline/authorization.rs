@@ -146,7 +146,7 @@ pub(super) async fn authorize_request(
     };
     if PolicySources::may_bound(&identity.user, &head.attributes) {
         let policies = PolicySources { store: &access.store, rbac: &access.rbac };
-        Box::pin(policies.check(cluster.id, &identity.user, &head.attributes)).await?;
+        Box::pin(policies.check(cluster.id, identity.requester(), &head.attributes)).await?;
     }
     let head = RequestHead { reason, ..head };
     let route = head.route.ok_or_else(|| routes::not_found_at(&head.path))?;

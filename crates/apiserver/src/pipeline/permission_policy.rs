@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
     errors::status_for,
+    hooks::Requester,
     routing::attributes::Attributes,
-    views::stranger,
 };
 
 /// Prefix of the names of users and groups in the roles of an export's workspace; kcp's.
@@ -39,7 +39,7 @@ impl PolicySources<'_> {
     pub(super) async fn check(
         &self,
         cluster: LogicalClusterId,
-        user: &User,
+        requester: Requester<'_>,
         attributes: &Attributes,
     ) -> Result<(), Status> {
         let resource = GroupResource::new(&*attributes.group, &*attributes.resource);
@@ -51,10 +51,11 @@ impl PolicySources<'_> {
         if is_bounded != Some(true) {
             return Ok(());
         }
-        match self.rbac.authorize(export.cluster, &prefixed(&stranger(user, export.cluster)), attributes).await? {
+        let known = prefixed(&requester.known_in(export.cluster));
+        match self.rbac.authorize(export.cluster, &known, attributes).await? {
             AuthorizationDecision::Allowed(_) => Ok(()),
             AuthorizationDecision::Denied(_) => {
-                Err(attributes.denial(user, "the maximal permission policy of the APIExport does not allow it"))
+                Err(attributes.denial(requester.user, "the maximal permission policy of the APIExport does not allow it"))
             }
         }
     }

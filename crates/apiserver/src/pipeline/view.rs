@@ -45,7 +45,7 @@ pub(super) async fn authorize(
     };
     let denial = |why: &str| head.attributes.denial(&identity.user, why);
     let provider = provider.ok_or_else(|| denial(""))?;
-    let reason = authorize_provider(&access.rbac, &export, &identity.user, &head.attributes).await?;
+    let reason = authorize_provider(&access.rbac, &export, identity.requester(), &head.attributes).await?;
     let (target, cluster) = match &head.named {
         RequestedCluster::All => (None, provider.clone()),
         named => {
@@ -59,6 +59,8 @@ pub(super) async fn authorize(
     let grant = granted(access, &view, &head, &identity).await?;
     let view = Some(Arc::new(ApiView { grant, ..view }));
     let head = RequestHead { reason, ..head };
+    // The provider's service accounts and impersonated users are strangers to the consumer.
+    let identity = identity.acting_in(cluster.id);
     Ok(AuthorizedRequest { endpoint: route.endpoint, head, identity, view, charged: provider, cluster })
 }
 

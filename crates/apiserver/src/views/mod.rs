@@ -23,5 +23,4 @@ mod view;
 pub(crate) use address::{SEGMENTS, export_of};
 pub(crate) use consent::{Answer, Grant};
 pub(crate) use events::{ViewEvents, WatchedResource};
-pub(crate) use rights::stranger;
 pub(crate) use view::ApiView;

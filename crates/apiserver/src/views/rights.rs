@@ -1,45 +1,87 @@
-//! Users in the logical cluster of an export.
+//! Users as other logical clusters know them.
 
 use std::borrow::Cow;
 
 use portolan_strategy::rbac::User;
 use portolan_types::LogicalClusterId;
 
-/// Extra of the user of a service account: its logical cluster.
-const HOME: &str = "authentication.kubernetes.io/cluster-name";
-const ACCOUNT: &str = "system:serviceaccount:";
+use crate::{
+    authn::{AUTHENTICATED, CLUSTER_NAME_EXTRA, Identity},
+    hooks::Requester,
+};
 
-/// Returns a user as another logical cluster knows it. A service account of elsewhere is a stranger with kcp's name for
-/// it: one of the same name may exist there.
-pub(crate) fn stranger(user: &User, cluster: LogicalClusterId) -> Cow<'_, User> {
-    let home = user.extra.get(HOME).and_then(|names| names.first());
-    let Some(account) = user.name.strip_prefix(ACCOUNT) else { return Cow::Borrowed(user) };
-    let Some(home) = home.filter(|home| **home != cluster.to_string()) else { return Cow::Borrowed(user) };
-    Cow::Owned(User {
-        name: format!("system:kcp:serviceaccount:{home}:{account}"),
-        groups: vec!["system:authenticated".into()],
-        ..User::default()
-    })
+const ACCOUNT: &str = "system:serviceaccount:";
+/// Prefix of the name of a service account of another logical cluster; kcp's.
+const FOREIGN_ACCOUNT: &str = "system:kcp:serviceaccount:";
+/// Prefix of the name of a user that another logical cluster vouches for: an impersonated one.
+const FOREIGN_USER: &str = "system:portolan:user:";
+
+impl<'a> Requester<'a> {
+    /// Returns the user as a logical cluster knows it. Another logical cluster's user is a stranger whose name begins
+    /// with `system:` and contains that logical cluster: a user of the same name may exist here. Of its groups it keeps
+    /// that of all authenticated users.
+    pub(crate) fn known_in(self, cluster: LogicalClusterId) -> Cow<'a, User> {
+        let Some(home) = self.home().filter(|home| *home != cluster.to_string()) else {
+            return Cow::Borrowed(self.user);
+        };
+        if !self.user.is_in(AUTHENTICATED) {
+            return Cow::Owned(Identity::anonymous().user);
+        }
+        let name = match self.user.name.strip_prefix(ACCOUNT) {
+            Some(account) => format!("{FOREIGN_ACCOUNT}{home}:{account}"),
+            None => format!("{FOREIGN_USER}{home}:{}", self.user.name),
+        };
+        Cow::Owned(User { name, groups: vec![AUTHENTICATED.into()], ..User::default() })
+    }
+
+    /// Returns the id of the logical cluster that vouches for the user. A service account has one in any case.
+    fn home(self) -> Option<String> {
+        let of_account = || {
+            let extra = self.user.extra.get(CLUSTER_NAME_EXTRA)?.first();
+            extra.filter(|_| self.user.name.starts_with(ACCOUNT)).cloned()
+        };
+        self.home.map(|home| home.to_string()).or_else(of_account)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HERE: LogicalClusterId = LogicalClusterId::new(7);
+    const THERE: LogicalClusterId = LogicalClusterId::new(8);
+
+    fn user(name: &str, groups: &[&str]) -> User {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        User { name: name.into(), groups, ..User::default() }
+    }
+
+    fn known(user: &User, home: Option<LogicalClusterId>) -> (String, Vec<String>) {
+        let known = Requester { user, home }.known_in(HERE).into_owned();
+        assert!(known.extra.is_empty() || known == *user);
+        (known.name, known.groups)
+    }
+
     #[test]
-    fn a_service_account_of_elsewhere_is_a_stranger() {
-        let account = |home: LogicalClusterId| User {
-            name: "system:serviceaccount:default:a".into(),
-            groups: vec!["system:serviceaccounts".into()],
-            extra: [(HOME.to_owned(), vec![home.to_string()])].into_iter().collect(),
-            ..User::default()
-        };
-        let (here, there) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
-        let own = account(here);
-        assert_eq!(stranger(&own, here).name, own.name);
-        let foreign = account(there);
-        let seen = stranger(&foreign, here);
-        assert_eq!(seen.name, format!("system:kcp:serviceaccount:{there}:default:a"));
-        assert_eq!((seen.groups.as_slice(), seen.extra.len()), (&["system:authenticated".to_owned()][..], 0));
+    fn a_service_account_of_another_logical_cluster_is_a_stranger() {
+        let account = user("system:serviceaccount:default:a", &["system:serviceaccounts", AUTHENTICATED]);
+        assert_eq!(known(&account, Some(HERE)).0, account.name);
+        let stranger = (format!("system:kcp:serviceaccount:{THERE}:default:a"), vec![AUTHENTICATED.to_owned()]);
+        assert_eq!(known(&account, Some(THERE)), stranger);
+        let extra = [(CLUSTER_NAME_EXTRA.to_owned(), vec![THERE.to_string()])].into_iter().collect();
+        assert_eq!(known(&User { extra, ..account }, None), stranger, "by its token only");
+    }
+
+    #[test]
+    fn a_user_that_another_logical_cluster_vouches_for_is_a_stranger() {
+        let boss = user("boss", &["system:masters", AUTHENTICATED]);
+        assert_eq!(known(&boss, None).0, "boss");
+        assert_eq!(known(&boss, Some(HERE)).0, "boss");
+        assert_eq!(
+            known(&boss, Some(THERE)),
+            (format!("system:portolan:user:{THERE}:boss"), vec![AUTHENTICATED.into()])
+        );
+        let anonymous = (Identity::anonymous().user.name, Identity::anonymous().user.groups);
+        assert_eq!(known(&user("boss", &["system:masters"]), Some(THERE)), anonymous);
     }
 }

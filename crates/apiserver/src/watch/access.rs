@@ -73,7 +73,7 @@ impl<'a> WatchAccess<'a> {
 async fn is_unchanged(view: &ApiView, access: &AccessContext, call: &RequestContext) -> Result<bool, Status> {
     let (address, identity, attributes) = (&view.export.address, &call.identity, &call.attributes);
     identity.check_again(&access.authenticator, &*access.rbac, address.cluster, attributes).await?;
-    authorize_provider(&access.rbac, address, &identity.user, attributes).await?;
+    authorize_provider(&access.rbac, address, identity.requester(), attributes).await?;
     let now = ApiView::open(&access.store, address, view.target).await?;
     let spec = |view: &ApiView| view.export.object.get("spec").cloned();
     let is_same = |now: ApiView| now.export.identity == view.export.identity && spec(&now) == spec(view);

@@ -6,7 +6,7 @@ use crate::common::{MAPS, Plane, config_map};
 use portolan_apiserver::{
     LogicalCluster,
     admission::{AdmissionPlugin, AdmissionRequest},
-    hooks::{PodStream, PodStreamRequest, PodStreams, ReadyCheck, ReviewCaller, ReviewHandler, WriteAdvisor},
+    hooks::{PodStream, PodStreamRequest, PodStreams, ReadyCheck, Requester, ReviewHandler, WriteAdvisor},
 };
 use portolan_kinds::Kind;
 use portolan_types::{BoxFuture, Status, object};
@@ -46,7 +46,7 @@ impl ReviewHandler for Plugged {
         _cluster: &'a LogicalCluster,
         kind: &'a Kind,
         mut asked: Value,
-        _caller: ReviewCaller<'a>,
+        _caller: Requester<'a>,
     ) -> Option<BoxFuture<'a, Result<Value, Status>>> {
         asked["status"] = json!({"clusters": []});
         (*kind.resource == *"placementexplanations").then(|| Box::pin(async move { Ok(asked) }) as _)

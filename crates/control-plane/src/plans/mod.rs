@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use portolan_apiserver::{
     ApiServer, LogicalCluster,
-    hooks::{ReviewCaller, check_whole_object},
+    hooks::{Requester, check_whole_object},
 };
 use portolan_scheduler::{Plan, PlanError, PlannedChange, Scheduler};
 use portolan_types::{
@@ -85,7 +85,7 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) scheduler: &'a Scheduler,
     pub(crate) limiter: &'a PlanLimiter,
     pub(crate) cluster: &'a LogicalCluster,
-    pub(crate) caller: ReviewCaller<'a>,
+    pub(crate) caller: Requester<'a>,
 }
 
 impl PlanRequest<'_> {

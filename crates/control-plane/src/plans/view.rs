@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use portolan_apiserver::{ApiServer, LogicalCluster, attributes::Attributes, hooks::ReviewCaller};
+use portolan_apiserver::{ApiServer, LogicalCluster, attributes::Attributes, hooks::Requester};
 use portolan_scheduler::{BudgetRow, CapacityRow, Plan, PlanRow, PlannedPlace, RefusedRow};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Status,
@@ -26,7 +26,7 @@ type ResourceScope = (LogicalClusterId, GroupResource, String);
 pub(super) struct PlanView<'a> {
     api: &'a Arc<ApiServer>,
     home: &'a LogicalCluster,
-    caller: ReviewCaller<'a>,
+    caller: Requester<'a>,
     /// Rights to get all objects of a resource.
     rights: HashMap<ResourceScope, bool>,
     workspaces: HashMap<LogicalClusterId, WorkspaceView>,
@@ -70,7 +70,7 @@ impl ListedRows {
 }
 
 impl<'a> PlanView<'a> {
-    pub(super) fn new(api: &'a Arc<ApiServer>, home: &'a LogicalCluster, caller: ReviewCaller<'a>) -> Self {
+    pub(super) fn new(api: &'a Arc<ApiServer>, home: &'a LogicalCluster, caller: Requester<'a>) -> Self {
         Self { api, home, caller, rights: HashMap::new(), workspaces: HashMap::new(), named_checks: 0 }
     }
 

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::ConfigError;
 
-use super::{Identity, with_authenticated};
+use super::{CLUSTER_NAME_EXTRA, Identity, with_authenticated};
 pub use secrets::SecretClaims;
 
 /// Lifetime that pods request by default, in seconds. Such a token is extended to [`EXTENDED`], for old clients that
@@ -431,7 +431,7 @@ fn user(claims: &BoundClaims, cluster: LogicalClusterId) -> User {
     let groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{}", of.namespace)];
     let mut extra = std::collections::BTreeMap::from([
         ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={}", claims.jti)]),
-        ("authentication.kubernetes.io/cluster-name".to_owned(), vec![cluster.to_string()]),
+        (CLUSTER_NAME_EXTRA.to_owned(), vec![cluster.to_string()]),
     ]);
     for (what, reference) in [("pod", &of.pod), ("node", &of.node)] {
         let Some(reference) = reference else { continue };

@@ -11,6 +11,7 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion
 use serde_json::Value;
 
 use crate::{
+    authn::CLUSTER_NAME_EXTRA,
     errors::{damaged, status_for},
     limits::{FairSeats, FlowKey},
     routing::attributes::Attributes,
@@ -310,7 +311,7 @@ fn all_of(mut missing: Vec<String>) -> String {
 /// Returns true if shared bindings apply to a user: in `root`, in the logical cluster of a service account, and
 /// wherever an own binding names the user. To others the logical cluster looks missing.
 fn is_member(cluster: LogicalClusterId, roles: &ClusterRoles, user: &User) -> bool {
-    let home = user.extra.get("authentication.kubernetes.io/cluster-name").and_then(|names| names.first());
+    let home = user.extra.get(CLUSTER_NAME_EXTRA).and_then(|names| names.first());
     cluster == LogicalClusterId::ROOT
         || home.is_some_and(|name| *name == cluster.to_string())
         || user.name.starts_with("system:serviceaccount:")

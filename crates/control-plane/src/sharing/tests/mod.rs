@@ -2,6 +2,7 @@
 
 mod bindings;
 mod claims;
+mod identities;
 mod plugins;
 mod views;
 mod world;

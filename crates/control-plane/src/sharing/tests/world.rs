@@ -61,6 +61,10 @@ impl World {
         world
     }
 
+    pub(super) fn api(&self) -> &Arc<ApiServer> {
+        &self.api
+    }
+
     /// World in which `provider` exports widgets.
     pub(super) async fn exporting() -> Self {
         let world = Self::new().await;
@@ -151,7 +155,7 @@ impl World {
     /// Binds a user to a new role in a workspace.
     pub(super) async fn allow(&self, workspace: &str, user: &str, rule: Value) {
         let cluster = format!("root:{workspace}");
-        let name = format!("r{}", portolan_types::apis::identity_of(rule.to_string().as_bytes()));
+        let name = format!("r{}", portolan_types::apis::identity_of(format!("{user} {rule}").as_bytes()));
         let role = json!({"metadata": {"name": name}, "rules": [rule]});
         let rbac = "apis/rbac.authorization.k8s.io/v1";
         self.post(&cluster, &format!("{rbac}/clusterroles"), role).await;
