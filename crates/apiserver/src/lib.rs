@@ -23,6 +23,7 @@ mod metrics;
 mod objects;
 mod options;
 mod pipeline;
+mod permission_policy;
 pub mod pki;
 mod reach;
 mod request;

@@ -17,6 +17,7 @@ use crate::{
     kinds::DefinitionCatalog,
     limits::{FlowKey, Limits, MemoryCharge},
     metrics::{AuthenticatedUser, RequestLabels},
+    permission_policy::PolicySources,
     request::{RequestContext, method_not_allowed},
     routing::{
         path::RequestedCluster,
@@ -26,8 +27,7 @@ use crate::{
 };
 
 use super::{
-    agents, console, head::RequestHead, missing_workspace, permission_policy::PolicySources,
-    proxied_paths::PathRewriter, view,
+    agents, console, head::RequestHead, missing_workspace, proxied_paths::PathRewriter, view,
 };
 
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
@@ -145,7 +145,7 @@ pub(super) async fn authorize_request(
         }
     };
     if PolicySources::may_bound(&identity.user, &head.attributes) {
-        let policies = PolicySources { store: &access.store, rbac: &access.rbac };
+        let policies = PolicySources { store: &access.store, rbac: &access.rbac, kinds: context.kinds };
         Box::pin(policies.check(cluster.id, identity.requester(), &head.attributes)).await?;
     }
     let head = RequestHead { reason, ..head };

@@ -8,7 +8,6 @@ mod body;
 mod console;
 mod head;
 mod missing_workspace;
-mod permission_policy;
 mod proxied_paths;
 mod record;
 mod view;

@@ -9,6 +9,7 @@ use crate::{
     authn::AccessContext,
     authz::{AuthorizationDecision, Authorizer as _, authorize_provider},
     kinds::DefinitionCatalog,
+    permission_policy::PolicySources,
     reach::{ClusterReach, ReachRights},
     request::{RequestContext, ResourceTarget},
     views::ApiView,
@@ -55,6 +56,10 @@ impl<'a> WatchAccess<'a> {
             access.rbac.authorize(cluster, &identity.user, &call.attributes).await?
         {
             return Err(call.attributes.denial(&identity.user, &why));
+        }
+        if PolicySources::may_bound(&identity.user, &call.attributes) {
+            let policies = PolicySources { store: &access.store, rbac: &access.rbac, kinds };
+            policies.check(cluster, identity.requester(), &call.attributes).await?;
         }
         if let Some(at_start) = reach_rights {
             let now = ClusterReach::of(&reads.reach, &call.cluster, target).await?.map(|reach| reach.rights());

@@ -1,5 +1,8 @@
 //! Permission claims, and the maximal permission policy.
 
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
 use portolan_apiserver::User;
 use serde_json::{Value, json};
 
@@ -150,4 +153,20 @@ async fn an_export_bounds_what_its_consumers_do() {
     let uri = format!("/clusters/root:one/{WIDGETS}/b");
     let (code, _) = world.send_as(&user("ann"), "DELETE", &uri, json!({})).await;
     assert_eq!(code, 403, "and nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_a_policy_begins_to_forbid_it() {
+    let world = World::exporting().await;
+    world.bind("one", json!([])).await;
+    let anything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    world.allow("one", "ann", anything).await;
+    let uri = format!("/clusters/root:one/{WIDGETS}?watch=true");
+    let (code, body) = world.open(&user("ann"), "GET", &uri, Value::Null).await;
+    assert_eq!(code, 200);
+    let policy = json!({"spec": {"maximalPermissionPolicy": {"local": {}}}});
+    world.merge("root:provider", &format!("{V2}/apiexports/widgets"), policy).await;
+    let ended = tokio::time::timeout(Duration::from_secs(120), body.collect()).await.expect("the watch ends");
+    let text = String::from_utf8(ended.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(text.contains("\"ERROR\"") && text.contains("maximal permission policy"), "{text}");
 }

@@ -2,7 +2,7 @@
 //! workspace decide, about users with a prefix.
 
 use portolan_kinds::custom;
-use portolan_store::{DynStore, RangeRequest, RangeScope};
+use portolan_store::DynStore;
 use portolan_strategy::rbac::{MASTERS, User};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Status, apis};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use crate::{
     authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
     errors::status_for,
     hooks::Requester,
+    kinds::DefinitionCatalog,
     routing::attributes::Attributes,
 };
 
@@ -18,14 +19,15 @@ use crate::{
 const PREFIX: &str = "apis.kcp.io:binding:";
 
 /// Sources of the policies of bound resources.
-pub(super) struct PolicySources<'a> {
-    pub(super) store: &'a DynStore,
-    pub(super) rbac: &'a RbacAuthorizer,
+pub(crate) struct PolicySources<'a> {
+    pub(crate) store: &'a DynStore,
+    pub(crate) rbac: &'a RbacAuthorizer,
+    pub(crate) kinds: &'a DefinitionCatalog,
 }
 
 impl PolicySources<'_> {
     /// Returns true if a policy may bound the request. Most requests are about built-in resources, which none bounds.
-    pub(super) fn may_bound(user: &User, attributes: &Attributes) -> bool {
+    pub(crate) fn may_bound(user: &User, attributes: &Attributes) -> bool {
         let resource = GroupResource::new(&*attributes.group, &*attributes.resource);
         let is_builtin = || attributes.group.is_empty() || custom::is_builtin_resource(&resource);
         attributes.is_resource() && !user.is_in(MASTERS) && !is_builtin()
@@ -36,7 +38,7 @@ impl PolicySources<'_> {
     ///
     /// # Errors
     /// 403 when the policy does not allow it; failure of the store.
-    pub(super) async fn check(
+    pub(crate) async fn check(
         &self,
         cluster: LogicalClusterId,
         requester: Requester<'_>,
@@ -60,20 +62,14 @@ impl PolicySources<'_> {
         }
     }
 
-    /// Returns the binding that serves a resource.
+    /// Returns the binding that serves a resource. The catalog has its name, so that built-in kinds and a workspace's own
+    /// definitions cost no read.
     async fn binding_of(&self, cluster: LogicalClusterId, resource: &GroupResource) -> Result<Option<Value>, Status> {
-        let scope = RangeScope::Cluster(cluster, apis::resource(apis::BINDINGS));
-        let mut next = Some(RangeRequest::slices(scope).skip_damaged());
-        while let Some(request) = next {
-            let page = self.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
-            next = request.next(&page);
-            let mut bindings = page.objects.iter().filter_map(|stored| stored.to_value().ok());
-            let found = bindings.find(|binding| apis::bound_resources(binding).any(|(own, _)| own == *resource));
-            if found.is_some() {
-                return Ok(found);
-            }
+        let definition = self.kinds.definition(cluster, &resource.to_string()).await?;
+        match definition.filter(|found| found.key.resource == apis::resource(apis::BINDINGS)) {
+            Some(found) => self.read(&found.key).await,
+            None => Ok(None),
         }
-        Ok(None)
     }
 
     async fn read(&self, key: &ObjectKey) -> Result<Option<Value>, Status> {
