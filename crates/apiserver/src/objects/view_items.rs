@@ -1,6 +1,9 @@
 //! Objects of a view: read cluster by cluster at one revision, each marked with its logical cluster.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use portolan_store::{Event, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{
@@ -48,52 +51,66 @@ impl ViewPart<'_> {
     /// # Errors
     /// 410 for a compacted revision, 429 for too much memory, failures of the store.
     pub(crate) async fn read(&self, context: &Arc<ReadContext>, charge: &MemoryCharge) -> Result<ViewItems, Status> {
-        let (store, resource) = (&context.storage.store, self.target.stored_as());
+        let store = &context.storage.store;
         let asked = self.target.resource();
         let members = self.view.members(store, (&asked, "list"), self.at).await.map_err(|e| status_for(&e))?;
         let (mut objects, mut bytes) = (Vec::new(), 0);
         let start = self.after.as_ref().map_or(LogicalClusterId::SYSTEM, |key| key.cluster);
         for (cluster, grant) in members.grants.range(start..) {
-            let scope = match &self.target.namespace {
-                None => RangeScope::Cluster(*cluster, resource.clone()),
-                Some(namespace) => RangeScope::Namespace(*cluster, resource.clone(), namespace.clone()),
-            };
-            let after = self.after.clone().filter(|key| key.cluster == *cluster);
-            let request = RangeRequest { at: Some(members.revision), after, ..RangeRequest::slices(scope) };
-            for object in self.read_member(context, request, (*cluster, grant)).await? {
-                if self.limit.is_some_and(|limit| objects.len() >= limit) {
-                    return Ok(ViewItems { revision: members.revision, objects, more: true });
+            let mut pages = self.member_pages(context, *cluster, members.revision).await?;
+            while let Some(page) = pages.next(context).await? {
+                for object in self.select(context, page, grant).await? {
+                    if self.limit.is_some_and(|limit| objects.len() >= limit) {
+                        return Ok(ViewItems { revision: members.revision, objects, more: true });
+                    }
+                    bytes += object.record.body().len();
+                    charge.grow_to(bytes)?;
+                    objects.push(object);
                 }
-                bytes += object.record.body().len();
-                charge.grow_to(bytes)?;
-                objects.push(object);
             }
         }
         Ok(ViewItems { revision: members.revision, objects, more: false })
     }
 
-    async fn read_member(
+    /// Returns the pages of one logical cluster: its objects, and the shared ones that it has not replaced.
+    async fn member_pages(
         &self,
         context: &Arc<ReadContext>,
-        request: RangeRequest,
-        (cluster, grant): (LogicalClusterId, &Grant),
-    ) -> Result<Vec<StoredObject>, Status> {
-        let after = request.after.clone();
-        let (mut found, mut next) = (Vec::new(), Some(request));
-        while let Some(request) = next {
-            let page = context.storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
-            next = request.next(&page);
-            found.extend(page.objects);
-            // A page is enough, and bounds the memory.
-            if self.limit.is_some_and(|limit| found.len() > limit) {
-                next = None;
-            }
+        cluster: LogicalClusterId,
+        revision: ResourceVersion,
+    ) -> Result<MemberPages, Status> {
+        let (resource, namespace) = (self.target.stored_as(), self.target.namespace.as_ref());
+        let scope = match namespace {
+            None => RangeScope::Cluster(cluster, resource.clone()),
+            Some(namespace) => RangeScope::Namespace(cluster, resource.clone(), namespace.clone()),
+        };
+        let after = self.after.clone().filter(|key| key.cluster == cluster);
+        let mut shared = Vec::new();
+        if shared_objects::has_shared(&resource, namespace)
+            && let Some(cluster) = context.storage.directory.by_id(cluster)
+        {
+            shared = context.shared.all(&cluster, &resource).await?;
+            shared.retain(|shared| {
+                let is_there = namespace.is_none() || namespace == shared.key.namespace();
+                is_there && after.as_ref().is_none_or(|after| shared.key > *after)
+            });
+            shared.sort_by(|one, other| one.key.cmp(&other.key));
         }
-        self.add_shared(context, cluster, after.as_ref(), &mut found).await?;
-        found.retain(|stored| grant.admits(&stored.record, &self.view.export));
-        let found = context.conversion.in_version(self.target, found).await?;
-        let mut selected = Vec::with_capacity(found.len());
-        for stored in found {
+        let request = RangeRequest { at: Some(revision), after, ..RangeRequest::slices(scope) };
+        Ok(MemberPages { next: Some(request), shared: shared.into() })
+    }
+
+    /// Returns the objects of a page that the grant and the selection admit, in the version of the request.
+    async fn select(
+        &self,
+        context: &Arc<ReadContext>,
+        mut page: Vec<StoredObject>,
+        grant: &Grant,
+    ) -> Result<Vec<StoredObject>, Status> {
+        page.retain(|stored| grant.admits(&stored.record, &self.view.export));
+        let page = context.conversion.in_version(self.target, page).await?;
+        let mut selected = Vec::with_capacity(page.len());
+        for stored in page {
             let matched = self.selection.matches(self.target, &stored.key, &stored.record, stored.revision);
             if matched.map_err(|e| damaged(&stored.key, &e))? {
                 selected.push(marked(&context.storage.directory, stored)?);
@@ -101,28 +118,29 @@ impl ViewPart<'_> {
         }
         Ok(selected)
     }
+}
 
-    /// Adds the shared objects that the logical cluster has not replaced.
-    async fn add_shared(
-        &self,
-        context: &Arc<ReadContext>,
-        cluster: LogicalClusterId,
-        after: Option<&ObjectKey>,
-        found: &mut Vec<StoredObject>,
-    ) -> Result<(), Status> {
-        let (resource, namespace) = (self.target.stored_as(), self.target.namespace.as_ref());
-        if !shared_objects::has_shared(&resource, namespace) {
-            return Ok(());
+/// Pages of one logical cluster, in the order of keys.
+struct MemberPages {
+    next: Option<RangeRequest>,
+    /// Shared objects that are still to be merged in.
+    shared: VecDeque<StoredObject>,
+}
+
+impl MemberPages {
+    async fn next(&mut self, context: &ReadContext) -> Result<Option<Vec<StoredObject>>, Status> {
+        let Some(request) = self.next.take() else { return Ok(None) };
+        let page = context.storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+        self.next = request.next(&page);
+        let last = self.next.as_ref().and_then(|next| next.after.as_ref());
+        let due = self.shared.partition_point(|shared| last.is_none_or(|last| shared.key <= *last));
+        let mut objects = page.objects;
+        if due > 0 {
+            let own: BTreeSet<ObjectKey> = objects.iter().map(|stored| stored.key.clone()).collect();
+            objects.extend(self.shared.drain(..due).filter(|shared| !own.contains(&shared.key)));
+            objects.sort_by(|one, other| one.key.cmp(&other.key));
         }
-        let Some(cluster) = context.storage.directory.by_id(cluster) else { return Ok(()) };
-        let own: BTreeSet<ObjectKey> = found.iter().map(|stored| stored.key.clone()).collect();
-        let shared = context.shared.all(&cluster, &resource).await?.into_iter();
-        found.extend(shared.filter(|shared| {
-            let is_there = namespace.is_none() || namespace == shared.key.namespace();
-            is_there && !own.contains(&shared.key) && after.is_none_or(|after| shared.key > *after)
-        }));
-        found.sort_by(|one, other| one.key.cmp(&other.key));
-        Ok(())
+        Ok(Some(objects))
     }
 }
 

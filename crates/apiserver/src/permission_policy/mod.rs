@@ -57,7 +57,8 @@ impl PolicySources<'_> {
         match self.rbac.authorize(export.cluster, &known, attributes).await? {
             AuthorizationDecision::Allowed(_) => Ok(()),
             AuthorizationDecision::Denied(_) => {
-                Err(attributes.denial(requester.user, "the maximal permission policy of the APIExport does not allow it"))
+                Err(attributes
+                    .denial(requester.user, "the maximal permission policy of the APIExport does not allow it"))
             }
         }
     }

@@ -1,5 +1,10 @@
 //! Events of a view, in the order of the store. Bindings are followed beside the objects, so that consent is known at
 //! each event: a new logical cluster joins the watch, and one that leaves ends it.
+//!
+//! The objects of a logical cluster that joins come after all events up to its binding, and before all later ones. A
+//! client that resumes at the revision of one of them therefore misses no event of another logical cluster. Until the
+//! last of them, the watch reports a progress below the binding's revision: a client that resumes there sees the join
+//! again.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,6 +40,14 @@ struct Member {
     since: ResourceVersion,
 }
 
+/// Logical cluster that joins the watch: the page of its objects that is read next.
+struct Join {
+    /// Revision of the binding, at which the objects are read.
+    since: ResourceVersion,
+    grant: Grant,
+    next: RangeRequest,
+}
+
 /// Events of the objects of a view.
 pub(crate) struct ViewEvents {
     objects: Box<dyn EventStream>,
@@ -46,8 +59,8 @@ pub(crate) struct ViewEvents {
     members: BTreeMap<LogicalClusterId, BTreeMap<ObjectName, Member>>,
     /// Changes of bindings that are still to be applied.
     changes: VecDeque<Arc<Event>>,
-    /// Objects of logical clusters that have joined.
-    joined: Vec<Arc<Event>>,
+    /// Logical clusters that join, in the order of their bindings.
+    joins: VecDeque<Join>,
     /// Changes of objects that wait for those of bindings before them.
     batch: Option<EventBatch>,
     /// Revision up to which all events have been delivered.
@@ -78,8 +91,8 @@ impl ViewEvents {
         let scope = WatchScope::Resource(apis::resource(apis::BINDINGS), view.target);
         let bindings = store.watch(scope, Some(after)).await?;
         let store = store.clone();
-        let (changes, joined) = (VecDeque::new(), Vec::new());
-        Ok(Self { objects, bindings, view, store, resource, members, changes, joined, batch: None, delivered: after })
+        let (changes, joins) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { objects, bindings, view, store, resource, members, changes, joins, batch: None, delivered: after })
     }
 
     /// Applies the change of a binding.
@@ -87,7 +100,7 @@ impl ViewEvents {
     /// # Errors
     /// `Compacted` when a logical cluster leaves, or shows another part of its objects: what a client has seen it must
     /// forget, so it lists again.
-    async fn apply(&mut self, event: &Event) -> Result<(), StoreError> {
+    fn apply(&mut self, event: &Event) -> Result<(), StoreError> {
         let now = if event.change == ChangeKind::Deleted {
             None
         } else {
@@ -105,7 +118,10 @@ impl ViewEvents {
             (Some(_), None) if self.shows_bindings() => Ok(()),
             (Some(_), _) => Err(StoreError::Compacted { asked: event.revision, oldest: event.revision }),
             (None, None) => Ok(()),
-            (None, Some(grant)) => self.join(event, grant).await,
+            (None, Some(grant)) => {
+                self.join(event, grant);
+                Ok(())
+            }
         }
     }
 
@@ -114,22 +130,55 @@ impl ViewEvents {
     }
 
     /// Adds a logical cluster, with the objects that it has already.
-    async fn join(&mut self, event: &Event, grant: Grant) -> Result<(), StoreError> {
-        let (since, mut found) = (event.revision, Vec::new());
+    fn join(&mut self, event: &Event, grant: Grant) {
+        let since = event.revision;
         if !self.shows_bindings() {
             let scope = RangeScope::Cluster(event.key.cluster, self.resource.stored.clone());
-            let mut next = Some(RangeRequest { at: Some(since), ..RangeRequest::slices(scope).skip_damaged() });
-            while let Some(request) = next {
-                let page = self.store.range(request.clone()).await?;
-                next = request.next(&page);
-                let seen = page.objects.into_iter().filter(|own| grant.admits(&own.record, &self.view.export));
-                found.extend(seen.map(created));
-            }
+            let next = RangeRequest { at: Some(since), ..RangeRequest::slices(scope).skip_damaged() };
+            self.joins.push_back(Join { since, grant: grant.clone(), next });
         }
-        self.joined.extend(found);
         let bindings = self.members.entry(event.key.cluster).or_default();
         bindings.insert(event.key.name.clone(), Member { grant, since });
-        Ok(())
+    }
+
+    /// Returns the next page of the logical cluster that joins first.
+    ///
+    /// # Errors
+    /// Failure of the store; `Compacted` if its state at the binding is no longer kept.
+    async fn next_joined(&mut self) -> Result<EventBatch, StoreError> {
+        let Some(join) = self.joins.front_mut() else { return Ok(self.delivering(Vec::new())) };
+        let page = self.store.range(join.next.clone()).await?;
+        let rest = join.next.next(&page);
+        let shown = page.objects.into_iter().filter(|own| join.grant.admits(&own.record, &self.view.export));
+        let events = shown.map(created).collect();
+        match rest {
+            Some(rest) => join.next = rest,
+            None => {
+                self.delivered = self.delivered.max(join.since);
+                self.joins.pop_front();
+            }
+        }
+        Ok(self.delivering(events))
+    }
+
+    /// Takes the events of objects up to a revision that are still to be delivered before a join at that revision.
+    fn take_events_up_to(&mut self, since: ResourceVersion) -> Vec<Arc<Event>> {
+        let Some(batch) = &mut self.batch else { return Vec::new() };
+        let later = batch.events.partition_point(|event| event.revision <= since);
+        let earlier: Vec<_> = batch.events.drain(..later).collect();
+        earlier.iter().filter_map(|event| self.shown(event)).collect()
+    }
+
+    fn delivering(&self, events: Vec<Arc<Event>>) -> EventBatch {
+        EventBatch { events, revision: self.delivered }
+    }
+
+    /// Returns true if the stream of objects has delivered all events up to a revision, or has them in the batch.
+    fn has_events_up_to(&self, since: ResourceVersion) -> bool {
+        match &self.batch {
+            Some(batch) => batch.revision >= since,
+            None => self.objects.progress() >= since,
+        }
     }
 
     fn grant_in(&self, cluster: LogicalClusterId, revision: ResourceVersion) -> Option<&Grant> {
@@ -176,12 +225,20 @@ impl EventStream for ViewEvents {
         Box::pin(async move {
             loop {
                 while let Some(event) = self.changes.front().cloned() {
-                    self.apply(&event).await?;
+                    self.apply(&event)?;
                     self.changes.pop_front();
                 }
-                if !self.joined.is_empty() {
-                    let events = self.joined.drain(..).collect();
-                    return Ok(EventBatch { events, revision: self.delivered });
+                if let Some(since) = self.joins.front().map(|join| join.since) {
+                    if self.has_events_up_to(since) {
+                        let events = self.take_events_up_to(since);
+                        return if events.is_empty() { self.next_joined().await } else { Ok(self.delivering(events)) };
+                    }
+                    if self.batch.is_none() {
+                        if let Ok(batch) = tokio::time::timeout(CATCH_UP, self.objects.next()).await {
+                            self.batch = Some(batch?);
+                        }
+                        continue;
+                    }
                 }
                 if self.batch.as_ref().is_some_and(|batch| self.bindings.progress() < batch.revision) {
                     if let Ok(batch) = tokio::time::timeout(CATCH_UP, self.bindings.next()).await {
@@ -204,7 +261,7 @@ impl EventStream for ViewEvents {
     }
 
     fn progress(&self) -> ResourceVersion {
-        if self.batch.is_some() || !self.changes.is_empty() || !self.joined.is_empty() {
+        if self.batch.is_some() || !self.changes.is_empty() || !self.joins.is_empty() {
             return self.delivered;
         }
         self.objects.progress().min(self.bindings.progress())

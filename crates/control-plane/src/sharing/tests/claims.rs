@@ -170,3 +170,64 @@ async fn a_watch_ends_when_a_policy_begins_to_forbid_it() {
     let text = String::from_utf8(ended.unwrap().to_bytes().to_vec()).unwrap();
     assert!(text.contains("\"ERROR\"") && text.contains("maximal permission policy"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_a_view_skips_what_the_claim_does_not_cover() {
+    let world = World::claiming(json!(["*"])).await;
+    world.bind("one", accepted(json!(["*"]), json!({"matchLabels": {"app": "a"}}))).await;
+    // More than a slice of the store, in front of the objects that are covered.
+    let large = "x".repeat(200 * 1024);
+    for number in 0..12 {
+        let mut hidden = map(&format!("hidden-{number:02}"), json!({}));
+        hidden["data"] = json!({"large": large});
+        world.post("root:one", MAPS, hidden).await;
+    }
+    for name in ["shown-1", "shown-2", "shown-3"] {
+        world.post("root:one", MAPS, map(name, json!({"app": "a"}))).await;
+    }
+    let (mut found, mut token) = (Vec::new(), String::new());
+    for _ in 0..4 {
+        let path = format!("api/v1/configmaps?limit=1&continue={token}");
+        let (code, page) = world.claimed(&admin(), "GET", "*", &path, Value::Null).await;
+        assert_eq!(code, 200, "{page}");
+        let items = page["items"].as_array().unwrap().iter();
+        found.extend(items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()));
+        token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(found, ["shown-1", "shown-2", "shown-3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_of_a_new_consumer_come_after_the_events_before_its_binding() {
+    let world = World::claiming(json!(["*"])).await;
+    let all = json!({"matchAll": true});
+    world.bind("one", accepted(json!(["*"]), all.clone())).await;
+    let (_, list) = world.claimed(&admin(), "GET", "*", "api/v1/configmaps", Value::Null).await;
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    world.post("root:one", MAPS, map("first", json!({}))).await;
+    world.post("root:two", MAPS, map("joined", json!({}))).await;
+    world.post("root:one", MAPS, map("second", json!({}))).await;
+    world.bind("two", accepted(json!(["*"]), all)).await;
+    world.post("root:one", MAPS, map("third", json!({}))).await;
+    let provider = world.id("provider").await;
+    let uri = format!(
+        "/services/apiexport/{provider}/widgets/clusters/*/api/v1/configmaps?watch=true&resourceVersion={revision}"
+    );
+    let (code, mut body) = world.open(&admin(), "GET", &uri, Value::Null).await;
+    assert_eq!(code, 200);
+    let (mut text, mut names) = (String::new(), Vec::<String>::new());
+    while !names.iter().any(|name| name == "third") {
+        let frame = body.frame().await.expect("the watch goes on").unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        while let Some((line, rest)) = text.split_once('\n') {
+            let event: Value = serde_json::from_str(line).unwrap();
+            names.extend(event.pointer("/object/metadata/name").and_then(Value::as_str).map(str::to_owned));
+            text = rest.to_owned();
+        }
+    }
+    names.retain(|name| name != "kube-root-ca.crt");
+    assert_eq!(names, ["first", "second", "joined", "third"]);
+}
