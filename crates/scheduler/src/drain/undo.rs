@@ -30,11 +30,15 @@ pub(super) struct ReturnPass<'a> {
     aborts: bool,
     scan: DrainScan,
     tally: PassTally,
+    /// True while objects that have left are looked at. Their verdicts are kept for the next passes; each pass looks at
+    /// those under way.
+    keeps_verdicts: bool,
 }
 
 impl<'a> ReturnPass<'a> {
     pub(super) fn new(ctx: &'a SchedulerContext, drain: &'a DrainObject, aborts: bool) -> Self {
-        Self { ctx, drain, aborts, scan: DrainScan::new(ctx, drain), tally: PassTally::default() }
+        let (scan, tally) = (DrainScan::new(ctx, drain), PassTally::default());
+        Self { ctx, drain, aborts, scan, tally, keeps_verdicts: false }
     }
 
     /// Settles what has returned, and lets more objects return. What has changed since is left where it is.
@@ -55,15 +59,20 @@ impl<'a> ReturnPass<'a> {
             let back = drains.page(uid, DrainStage::Returned, None, MAX_DRAIN_ROWS);
             (moving, back, drains.number_in(uid, DrainStage::Returned), drains.superseded(uid))
         };
+        // Before those under way, which may add to the objects that have left.
+        if !is_known {
+            self.look_at_all();
+        }
         // Objects under way come first: they hold the slots.
         for key in moving.iter().chain(&back) {
             self.observe(key).await?;
         }
         self.tally.omit(DrainRowState::Restored, all_back.saturating_sub(back.len()));
         let goes_on = !self.scan.pending.is_empty() || self.tally.counts.moving > 0;
-        if !is_known || !goes_on {
+        if is_known && !goes_on {
             self.look_at_all();
         }
+        self.keeps_verdicts = true;
         self.scan.begin();
         while self.is_open() {
             let Some(key) = self.scan.next() else { break };
@@ -160,7 +169,12 @@ impl<'a> ReturnPass<'a> {
     fn wait(&mut self, key: &ObjectKey, record: &PlacementRecord, blocked: &BlockedReason) {
         let skips = self.drain.spec.when_blocked == WhenBlocked::Skip;
         let state = if skips { DrainRowState::Changed } else { DrainRowState::Blocked };
-        self.scan.others.add(with_reason(row(self.ctx, key, record, state), blocked));
+        self.add_verdict(with_reason(row(self.ctx, key, record, state), blocked));
+    }
+
+    fn add_verdict(&mut self, row: DrainRow) {
+        let tally = if self.keeps_verdicts { &mut self.scan.others } else { &mut self.tally };
+        tally.add(row);
     }
 
     async fn consider(&mut self, found: MarkedObject) -> Result<(), SchedulerError> {
@@ -184,7 +198,7 @@ impl<'a> ReturnPass<'a> {
                 return Ok(());
             }
             (_, Some(ReturnObstacle::Lasting(changed))) => {
-                self.scan.others.add(with_reason(row(ctx, key, record, DrainRowState::Changed), &changed));
+                self.add_verdict(with_reason(row(ctx, key, record, DrainRowState::Changed), &changed));
                 return Ok(());
             }
             (None, None) => return Ok(()),

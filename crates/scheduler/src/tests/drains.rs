@@ -612,6 +612,34 @@ async fn an_undo_waits_for_a_cause_that_passes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_undo_waits_for_the_home_of_an_object_that_is_leaving() {
+    for paused in [false, true] {
+        let world = World::new(&["east", "west"]).await;
+        world.deployments_on_east(1).await;
+        world.drain("d", json!({"physicalClusters": ["east"]})).await;
+        world.settle().await;
+        assert_eq!(world.splits().await, ["east west"], "it is leaving");
+        let set_ready =
+            |word: &'static str| move |east: &mut Value| east["status"]["conditions"][0]["status"] = word.into();
+        world.change(&physical_key("east"), set_ready("False")).await;
+        world.settle().await;
+        world.set_drain("d", "paused", paused.into()).await;
+        world.set_drain("d", "undo", true.into()).await;
+        for _ in 0..3 {
+            world.settle().await;
+            let status = world.drain_status("d").await;
+            assert_ne!(status.phase.word(), "Undone", "paused: {paused}; {:?}", status.counts);
+            assert_eq!(status.counts.total, 1, "paused: {paused}; {:?}", status.counts);
+        }
+        world.change(&physical_key("east"), set_ready("True")).await;
+        world.set_drain("d", "paused", false.into()).await;
+        world.sync_until("d", "Undone").await;
+        world.sync().await;
+        assert_eq!(world.splits().await, ["east"], "paused: {paused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_undo_lists_what_another_drain_has_moved_since_and_that_one_can_be_undone_first() {
     let world = World::new(&["east", "north", "west"]).await;
     world.deployments_on_east(3).await;
