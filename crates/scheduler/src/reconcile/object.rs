@@ -131,8 +131,8 @@ pub(crate) fn namespace_default_write(inputs: &DecisionInputs, uids: Vec<&str>) 
     }
 }
 
-/// Takes physical clusters that do not exist off a deleted object, and the mark of a drain off one without copies: it
-/// keeps nothing. The syncer removes its other copies.
+/// Takes physical clusters that do not exist off a deleted object, room that is reserved for copies to come, and the
+/// mark of a drain off one without copies. The syncer removes its other copies.
 async fn remove_gone_copies(
     ctx: &SchedulerContext,
     key: &ObjectKey,
@@ -142,7 +142,8 @@ async fn remove_gone_copies(
     let mut record = PlacementRecord::of(&object).unwrap_or_default();
     let gone = gone_clusters(ctx, &record, &ctx.lineage_of(key.cluster)).await?;
     let is_only_marked = record.clusters.is_empty() && record.drain.take().is_some();
-    if gone.is_empty() && !is_only_marked {
+    let reserved = std::mem::take(&mut record.awaited);
+    if gone.is_empty() && !is_only_marked && reserved.is_empty() {
         return Ok(());
     }
     record.clusters.retain(|c| !gone.contains(&c.uid));

@@ -200,3 +200,32 @@ async fn two_that_run_once_do_not_stop_for_the_same_room() {
     assert_eq!((words(first.as_ref()), words(second.as_ref())), ("west".to_owned(), "east".to_owned()));
     assert!(PlacementRecord::of(&first.unwrap()).unwrap().awaited.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_object_frees_the_room_that_it_waits_for() {
+    let world = World::new(&["east"]).await;
+    world.physical("west", json!({"bounds": {"cpu": "1"}}), true).await;
+    world.settle().await;
+    let spec = json!({
+        "metadata": {"finalizers": ["example.dev/hold"]},
+        "spec": {"replicas": 1, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}},
+    });
+    let sets = ["first", "second"].map(|name| shop(&format!("statefulsets.apps/shop/{name}")));
+    for set in &sets {
+        world.create(set.clone(), "apps/v1", "StatefulSet", spec.clone()).await;
+        world.pin(set, "east").await;
+        world.placed(set, "east").await;
+        world.ready(set, "east", 1).await;
+    }
+    world.pin(&sets[0], "west").await;
+    world.placed(&sets[0], "east-").await;
+    world.pin(&sets[1], "west").await;
+    world.settle().await;
+    assert_eq!(words(world.get(&sets[1]).await.as_ref()), "east", "the room on west is taken");
+    // A finalizer keeps the first one for longer than its place is needed.
+    let deleted = json!("2027-01-15T08:00:00Z");
+    world
+        .change(&sets[0], |set| drop(object::metadata_mut(set).insert("deletionTimestamp".into(), deleted.clone())))
+        .await;
+    world.placed(&sets[1], "east-").await;
+}

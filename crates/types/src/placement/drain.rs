@@ -366,10 +366,14 @@ pub enum DrainStage {
 }
 
 impl DrainMark {
-    /// Returns the mark with that of an earlier `Drain` behind it. Marks beyond [`MAX_EARLIER_MARKS`] are dropped.
+    /// Returns the mark with that of an earlier `Drain` behind it. An earlier mark of the same `Drain` is replaced, and
+    /// the marks behind it stay. Marks beyond [`MAX_EARLIER_MARKS`] are dropped.
     #[must_use]
     pub fn replacing(mut self, earlier: Option<Box<Self>>) -> Self {
-        self.earlier = earlier.filter(|earlier| earlier.uid != self.uid);
+        self.earlier = match earlier {
+            Some(own) if own.uid == self.uid => own.earlier,
+            earlier => earlier,
+        };
         let mut last = &mut self.earlier;
         for _ in 0..MAX_EARLIER_MARKS {
             let Some(mark) = last else { break };
@@ -433,6 +437,20 @@ mod tests {
             let budget: DrainBudget = serde_json::from_value(budget).unwrap();
             assert_eq!((budget.max_unavailable(), budget.max_moving()), (unavailable, moving), "{case}");
         }
+    }
+
+    #[test]
+    fn a_drain_that_marks_again_keeps_the_marks_of_earlier_ones() {
+        let mark = |uid: &str| -> DrainMark {
+            serde_json::from_value(json!({
+                "cluster": "1", "uid": uid, "home": "root", "name": uid, "stage": "Left", "from": [], "since": 0, "available": 0, "before": [],
+            }))
+            .unwrap()
+        };
+        let second = mark("second").replacing(Some(Box::new(mark("first"))));
+        let again = mark("second").replacing(Some(Box::new(second)));
+        let earlier: Vec<&str> = again.all_earlier().map(|mark| mark.name.as_str()).collect();
+        assert_eq!(earlier, ["first"]);
     }
 
     #[test]
