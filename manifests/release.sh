@@ -11,8 +11,13 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 rm -rf "$out"
 mkdir -p "$out"
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-cargo build --locked --release --package portolan --target "$target"
-install -m 755 "target/$target/release/portolan" "$out/portolan-$version-linux-amd64"
+cargo build --locked --profile dist --package portolan --target "$target"
+install -m 755 "target/$target/dist/portolan" "$out/portolan-$version-linux-amd64"
+# The binary needs no file beside it: it runs in an empty root.
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+install -m 755 "target/$target/dist/portolan" "$root/portolan"
+unshare --map-root-user chroot "$root" /portolan --version
 cargo deb --package portolan --output "$out/"
 if command -v helm > /dev/null; then
   for chart in manifests/charts/*/; do helm package --version "$version" --app-version "$version" --destination "$out" "$chart"; done
