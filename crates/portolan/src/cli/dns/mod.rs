@@ -17,6 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::UdpSocket;
 
 use super::{cluster_api::ClusterApi, server};
+use names::ClusterDomains;
 use responder::Responder;
 
 /// File with the resolver of the pod.
@@ -33,6 +34,9 @@ pub(crate) struct DnsArgs {
     /// Resolver of all other names; by default the first of /etc/resolv.conf.
     #[arg(long, value_name = "IP[:PORT]", value_parser = resolver)]
     resolver: Option<SocketAddr>,
+    /// Domain of the physical cluster, beside cluster.local. Its names are never forwarded: they are those of all tenants.
+    #[arg(long, value_name = "DOMAIN")]
+    cluster_domain: Vec<String>,
     /// Kubeconfig of the physical cluster; by default the ServiceAccount of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -68,7 +72,7 @@ impl DnsArgs {
         let socket = UdpSocket::bind(self.listen).await;
         let socket = socket.with_context(|| format!("cannot listen on {}; fix: another --listen", self.listen))?;
         tracing::info!(listen = %self.listen, %resolver, member = api.server(), "starting");
-        let responder = Arc::new(Responder::new(socket, resolver));
+        let responder = Arc::new(Responder::new(socket, resolver, ClusterDomains::with(self.cluster_domain)));
         tokio::select! {
             () = responder.follow(&api) => Ok(()),
             ended = responder.clone().serve() => ended.context("the socket failed"),

@@ -1,7 +1,7 @@
 //! Names of logical clusters on one physical cluster: who asks is known by the address of the pod. Pure.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
 };
 
@@ -9,9 +9,31 @@ use portolan_syncer::NamespaceIdentity;
 use portolan_types::{annotations, object};
 use serde_json::Value;
 
-/// Domain of the names of a cluster.
+/// Domain of the names of a workspace, which pods have in their search list.
 const DOMAIN: &str = "cluster.local";
-const SUFFIX: &str = ".cluster.local";
+/// Domain of reverse names.
+const REVERSE: &str = "arpa";
+
+/// Domains whose names are answered here and never forwarded: the one of workspaces, and those of the physical cluster,
+/// whose own resolver knows the names of all tenants.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterDomains(Vec<String>);
+
+impl ClusterDomains {
+    /// Returns the domains, with those of the physical cluster.
+    pub(super) fn with(own: impl IntoIterator<Item = String>) -> Self {
+        let own = own.into_iter().map(|domain| domain.trim_matches('.').to_ascii_lowercase());
+        Self(std::iter::once(DOMAIN.to_owned()).chain(own.filter(|domain| !domain.is_empty())).collect())
+    }
+
+    /// Returns a name without the domain, empty for the domain itself; `None` for a name of another domain.
+    fn strip<'a>(&self, name: &'a str) -> Option<&'a str> {
+        self.0.iter().find_map(|domain| match name.strip_suffix(domain.as_str())? {
+            "" => Some(""),
+            rest => rest.strip_suffix('.'),
+        })
+    }
+}
 
 /// Namespace upstream: hash of its logical cluster, and name.
 type LogicalNamespace = (String, String);
@@ -21,6 +43,8 @@ type LogicalNamespace = (String, String);
 pub(super) struct NameTable {
     /// Logical clusters of the pods, by address.
     pods: HashMap<IpAddr, String>,
+    /// Namespaces upstream that exist on the physical cluster.
+    namespaces: HashSet<LogicalNamespace>,
     /// Addresses of Services, by namespace upstream and name.
     services: HashMap<(LogicalNamespace, String), BTreeSet<IpAddr>>,
     /// Addresses of named endpoints, by namespace upstream, Service and name.
@@ -32,8 +56,10 @@ pub(super) struct NameTable {
 pub(super) enum NameAnswer {
     /// Addresses; none of a Service that has none now.
     Addresses(Vec<IpAddr>),
-    /// The logical cluster has no such name.
+    /// The logical cluster has no such name yet: its namespace, or the Service of the endpoint, exists.
     Missing,
+    /// The logical cluster cannot have such a name.
+    Absent,
     /// The name is none of the cluster's: another resolver knows it.
     Elsewhere,
     /// Nothing is known of the pod that asks.
@@ -60,6 +86,7 @@ impl NameTable {
                 Some((object::name(namespace), (tenant, NamespaceIdentity::of(namespace)?.namespace)))
             })
             .collect();
+        table.namespaces.extend(namespaces.values().cloned());
         let home = |found: &Value| namespaces.get(object::namespace(found)).cloned();
         for pod in &sources.pods {
             let Some((tenant, _)) = home(pod).filter(|_| pod["spec"]["hostNetwork"] != true) else { continue };
@@ -104,23 +131,36 @@ impl NameTable {
         }
     }
 
-    /// Answers a pod that asks for a name.
-    pub(super) fn resolve(&self, client: IpAddr, name: &str) -> NameAnswer {
+    /// Answers a pod that asks for a name. Reverse names have no answer: an address may be that of another tenant's pod.
+    pub(super) fn resolve(&self, client: IpAddr, name: &str, domains: &ClusterDomains) -> NameAnswer {
         let Some(tenant) = self.pods.get(&client) else { return NameAnswer::UnknownClient };
-        let short = if name == DOMAIN { Some("") } else { name.strip_suffix(SUFFIX) };
+        if name.rsplit('.').next() == Some(REVERSE) {
+            return NameAnswer::Absent;
+        }
+        let short = domains.strip(name);
         let Some(path) = short.unwrap_or(name).strip_suffix(".svc") else {
-            return if short.is_some() { NameAnswer::Missing } else { NameAnswer::Elsewhere };
+            return if short.is_some() { NameAnswer::Absent } else { NameAnswer::Elsewhere };
         };
         let home = |namespace: &str| (tenant.clone(), namespace.to_owned());
         let labels: Vec<&str> = path.split('.').collect();
-        let found = match labels[..] {
-            [service, namespace] => self.services.get(&(home(namespace), service.to_owned())),
-            [endpoint, service, namespace] => {
-                self.endpoints.get(&(home(namespace), service.to_owned(), endpoint.to_owned()))
+        let (found, may_come) = match labels[..] {
+            [service, namespace] => {
+                let home = home(namespace);
+                let may_come = self.namespaces.contains(&home);
+                (self.services.get(&(home, service.to_owned())), may_come)
             }
-            _ => None,
+            [endpoint, service, namespace] => {
+                let of_service = (home(namespace), service.to_owned());
+                let may_come = self.services.contains_key(&of_service);
+                (self.endpoints.get(&(of_service.0, of_service.1, endpoint.to_owned())), may_come)
+            }
+            _ => (None, false),
         };
-        found.map_or(NameAnswer::Missing, |addresses| NameAnswer::Addresses(addresses.iter().copied().collect()))
+        match found {
+            Some(addresses) => NameAnswer::Addresses(addresses.iter().copied().collect()),
+            None if may_come => NameAnswer::Missing,
+            None => NameAnswer::Absent,
+        }
     }
 }
 
@@ -188,7 +228,7 @@ mod tests {
 
     #[test]
     fn names_of_a_logical_cluster() {
-        let table = table();
+        let (table, domains) = (table(), ClusterDomains::with(["K8s.corp.".to_owned()]));
         let found = |address: &str| NameAnswer::Addresses(vec![address.parse().unwrap()]);
         for (case, client, name, expected) in [
             ("a Service of the own namespace", "10.1.0.1", "web.shop.svc", found("10.96.0.1")),
@@ -203,17 +243,29 @@ mod tests {
                 NameAnswer::Missing,
             ),
             ("its own tenant finds it", "10.1.0.2", "secret.shop.svc", found("10.96.0.3")),
-            ("names of the physical cluster", "10.1.0.1", "kubernetes.default.svc", NameAnswer::Missing),
-            ("a name downstream", "10.1.0.1", "web.shop-a.svc.cluster.local", NameAnswer::Missing),
-            ("another name of the cluster", "10.1.0.1", "x.pod.cluster.local", NameAnswer::Missing),
-            ("the domain itself", "10.1.0.1", "cluster.local", NameAnswer::Missing),
+            ("names of the physical cluster", "10.1.0.1", "kubernetes.default.svc", NameAnswer::Absent),
+            ("a name downstream", "10.1.0.1", "web.shop-a.svc.cluster.local", NameAnswer::Absent),
+            ("another name of the cluster", "10.1.0.1", "x.pod.cluster.local", NameAnswer::Absent),
+            ("the domain itself", "10.1.0.1", "cluster.local", NameAnswer::Absent),
+            ("an endpoint that may come", "10.1.0.1", "db-1.db.shop.svc", NameAnswer::Missing),
+            (
+                "a name of the world with the search list",
+                "10.1.0.1",
+                "example.com.svc.cluster.local",
+                NameAnswer::Absent,
+            ),
+            ("and with the namespace", "10.1.0.1", "example.com.shop.svc.cluster.local", NameAnswer::Absent),
+            ("the domain of the physical cluster", "10.1.0.1", "web.shop-b.svc.k8s.corp", NameAnswer::Absent),
+            ("a name of the workspace in it", "10.1.0.1", "web.shop.svc.k8s.corp", found("10.96.0.1")),
+            ("the address of a pod", "10.1.0.1", "2.0.1.10.in-addr.arpa", NameAnswer::Absent),
+            ("one of IPv6", "10.1.0.1", "1.0.0.0.d.f.ip6.arpa", NameAnswer::Absent),
             ("a name of the world", "10.1.0.1", "example.com", NameAnswer::Elsewhere),
             ("one that only ends alike", "10.1.0.1", "notcluster.local", NameAnswer::Elsewhere),
             ("a pod of somebody else", "10.1.0.3", "web.shop.svc", NameAnswer::UnknownClient),
             ("a pod that is over", "10.1.0.4", "web.shop.svc", NameAnswer::UnknownClient),
             ("an unknown address", "10.9.9.9", "example.com", NameAnswer::UnknownClient),
         ] {
-            assert_eq!(table.resolve(client.parse().unwrap(), name), expected, "{case}");
+            assert_eq!(table.resolve(client.parse().unwrap(), name, &domains), expected, "{case}");
         }
     }
 }

@@ -10,13 +10,13 @@ use tokio::{
     net::UdpSocket,
     sync::{Notify, Semaphore, watch},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
     super::cluster_api::ClusterApi,
     message::{self, MAX_QUERY, Question, ResultCode},
-    names::{NameAnswer, NameTable},
+    names::{ClusterDomains, NameAnswer, NameTable},
     sources,
 };
 
@@ -33,12 +33,19 @@ const EARLIEST_REFRESH: Duration = Duration::from_millis(500);
 /// Time that a query about what is not known waits for the names to be read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Age from which names are no longer answered: an address may be that of another tenant's pod by then.
+const MAX_AGE: Duration = Duration::from_secs(600);
+
+/// Names, and the time at which they were read.
+type ReadTable = (Arc<NameTable>, Instant);
+
 /// Responder on one socket.
 pub(super) struct Responder {
     socket: UdpSocket,
+    domains: ClusterDomains,
     /// Resolver of all other names.
     resolver: SocketAddr,
-    table: RwLock<Arc<NameTable>>,
+    table: RwLock<ReadTable>,
     /// Number of times that the names were read.
     reads: watch::Sender<u64>,
     /// Wakes the next read.
@@ -47,22 +54,22 @@ pub(super) struct Responder {
 
 impl Responder {
     /// Makes a responder that knows no names yet.
-    pub(super) fn new(socket: UdpSocket, resolver: SocketAddr) -> Self {
-        let (table, reads, wanted) = (RwLock::default(), watch::Sender::default(), Notify::new());
-        Self { socket, resolver, table, reads, wanted }
+    pub(super) fn new(socket: UdpSocket, resolver: SocketAddr, domains: ClusterDomains) -> Self {
+        let table = RwLock::new((Arc::default(), Instant::now()));
+        Self { socket, domains, resolver, table, reads: watch::Sender::default(), wanted: Notify::new() }
     }
 
-    fn table(&self) -> Arc<NameTable> {
+    fn table(&self) -> ReadTable {
         self.table.read().expect("no code panics under this lock").clone()
     }
 
     /// Replaces the names.
     pub(super) fn learn(&self, table: NameTable) {
-        *self.table.write().expect("no code panics under this lock") = Arc::new(table);
+        *self.table.write().expect("no code panics under this lock") = (Arc::new(table), Instant::now());
         self.reads.send_modify(|reads| *reads += 1);
     }
 
-    /// Reads the names, again and again. What is known stays while they cannot be read.
+    /// Reads the names at an interval. While they cannot be read, the known ones are answered for [`MAX_AGE`].
     pub(super) async fn follow(&self, api: &ClusterApi) {
         loop {
             match sources::read(api).await {
@@ -108,17 +115,22 @@ impl Responder {
 
     async fn answer(&self, question: &Question<'_>, query: &[u8], client: IpAddr) -> Vec<u8> {
         let mut reads = self.reads.subscribe();
-        let mut found = self.table().resolve(client, &question.name);
+        let (mut table, read_at) = self.table();
+        if read_at.elapsed() > MAX_AGE {
+            return question.answer(ResultCode::ServerFailure, &[]);
+        }
+        let mut found = table.resolve(client, &question.name, &self.domains);
         if matches!(found, NameAnswer::UnknownClient | NameAnswer::Missing) {
             // The pod or the Service may have been made a moment ago.
             reads.mark_unchanged();
             self.wanted.notify_one();
             let _ = timeout(PATIENCE, reads.changed()).await;
-            found = self.table().resolve(client, &question.name);
+            (table, _) = self.table();
+            found = table.resolve(client, &question.name, &self.domains);
         }
         match found {
             NameAnswer::Addresses(addresses) => question.answer(ResultCode::NoError, &addresses),
-            NameAnswer::Missing => question.answer(ResultCode::NameError, &[]),
+            NameAnswer::Missing | NameAnswer::Absent => question.answer(ResultCode::NameError, &[]),
             NameAnswer::UnknownClient => question.answer(ResultCode::Refused, &[]),
             NameAnswer::Elsewhere => match timeout(FORWARD, self.forward(query)).await {
                 Ok(Ok(answer)) => answer,
@@ -182,7 +194,7 @@ mod tests {
         let resolver = UdpSocket::bind(LOOPBACK).await.unwrap();
         let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
         let address = socket.local_addr().unwrap();
-        let responder = Arc::new(Responder::new(socket, resolver.local_addr().unwrap()));
+        let responder = Arc::new(Responder::new(socket, resolver.local_addr().unwrap(), ClusterDomains::with([])));
         responder.learn(table("127.0.0.1"));
         let serving = tokio::spawn(responder.clone().serve());
         let client = UdpSocket::bind(LOOPBACK).await.unwrap();
@@ -208,7 +220,7 @@ mod tests {
     async fn clients_that_are_no_pods_of_portolan_are_refused() {
         let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
         let address = socket.local_addr().unwrap();
-        let responder = Arc::new(Responder::new(socket, address));
+        let responder = Arc::new(Responder::new(socket, address, ClusterDomains::with([])));
         responder.learn(table("10.0.0.9"));
         let bytes = message::query("web.shop.svc", 1);
         let question = message::parse(&bytes).unwrap();
@@ -222,5 +234,27 @@ mod tests {
         let asking = responder.answer(&question, &bytes, "127.0.0.1".parse().unwrap());
         let ((), found) = tokio::join!(learning, asking);
         assert!(found.ends_with(&[10, 96, 0, 1]), "a pod that was made a moment ago is found");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_names_that_may_come_wait_for_a_read_and_old_names_are_not_answered() {
+        let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let responder = Arc::new(Responder::new(socket, address, ClusterDomains::with([])));
+        responder.learn(table("127.0.0.1"));
+        let ask = |name: &'static str| {
+            let responder = responder.clone();
+            async move {
+                let (bytes, began) = (message::query(name, 1), Instant::now());
+                let question = message::parse(&bytes).unwrap();
+                let answer = responder.answer(&question, &bytes, "127.0.0.1".parse().unwrap()).await;
+                (answer[3] & 15, began.elapsed())
+            }
+        };
+        assert_eq!(ask("example.com.shop.svc.cluster.local").await, (3, Duration::ZERO));
+        assert_eq!(ask("1.0.0.127.in-addr.arpa").await, (3, Duration::ZERO));
+        assert_eq!(ask("later.shop.svc.cluster.local").await, (3, PATIENCE));
+        tokio::time::advance(MAX_AGE).await;
+        assert_eq!(ask("web.shop.svc").await.0, 2, "the address may be another's");
     }
 }
