@@ -1,10 +1,20 @@
 //! Listener of an agent for pods: it forwards their connections to the server as they are. TLS ends at the server, so
 //! that the agent sees no token.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::{
-    io::copy_bidirectional,
+    io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
@@ -16,6 +26,10 @@ use super::ServerUrl;
 
 /// Most connections of pods at a time. One more waits until another ends.
 const MAX_CONNECTIONS: usize = 1024;
+/// Most connections of one address at a time. One more is closed: one pod cannot take those of all.
+const MAX_OF_ADDRESS: usize = 128;
+/// Time after which a connection without a byte in either direction ends. A watch has a bookmark each minute.
+const MAX_IDLE: Duration = Duration::from_secs(900);
 /// Time for a connection to the server.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted: file descriptors are short.
@@ -26,6 +40,42 @@ pub struct PodListener {
     listener: TcpListener,
     server: ServerUrl,
     permits: Arc<Semaphore>,
+    addresses: AddressCounts,
+}
+
+/// Number of connections by address.
+#[derive(Clone, Default)]
+struct AddressCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+impl AddressCounts {
+    /// Counts a connection of an address until the guard is dropped; `None` if it has [`MAX_OF_ADDRESS`].
+    fn admit(&self, address: IpAddr) -> Option<CountedConnection> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count == MAX_OF_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        Some(CountedConnection { counts: self.clone(), address })
+    }
+}
+
+/// Guard of a counted connection.
+struct CountedConnection {
+    counts: AddressCounts,
+    address: IpAddr,
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        let mut counts = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
 }
 
 impl PodListener {
@@ -35,7 +85,8 @@ impl PodListener {
     /// An address that cannot be listened on.
     pub async fn bind(address: SocketAddr, server: ServerUrl) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, server, permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)) })
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        Ok(Self { listener, server, permits, addresses: AddressCounts::default() })
     }
 
     /// Returns the address that it listens on.
@@ -53,10 +104,14 @@ impl PodListener {
             loop {
                 let permit = self.permits.clone().acquire_owned().await.expect("the semaphore is never closed");
                 match self.listener.accept().await {
-                    Ok((pod, _)) => {
+                    Ok((pod, from)) => {
+                        let Some(counted) = self.addresses.admit(from.ip()) else {
+                            tracing::debug!(%from, "an address has too many connections");
+                            continue;
+                        };
                         let server = self.server.clone();
                         connections.spawn(async move {
-                            let _permit = permit;
+                            let _guards = (permit, counted);
                             forward(pod, &server).await;
                         });
                     }
@@ -73,8 +128,8 @@ impl PodListener {
     }
 }
 
-/// Forwards one connection until both sides have closed it.
-async fn forward(mut pod: TcpStream, server: &ServerUrl) {
+/// Forwards one connection until both sides have closed it, or it is idle.
+async fn forward(pod: TcpStream, server: &ServerUrl) {
     let address = (server.host.as_str(), server.port);
     let connected = timeout(CONNECT, TcpStream::connect(address)).await;
     let mut upstream = match connected {
@@ -83,12 +138,71 @@ async fn forward(mut pod: TcpStream, server: &ServerUrl) {
         Err(_) => return tracing::debug!("the server does not answer a pod in time"),
     };
     let are_set = pod.set_nodelay(true).and_then(|()| upstream.set_nodelay(true));
+    let operations = Arc::new(AtomicU64::new(0));
+    let mut pod = CountingStream { stream: pod, operations: operations.clone() };
     let ended = match are_set {
-        Ok(()) => copy_bidirectional(&mut pod, &mut upstream).await.map(drop),
+        Ok(()) => tokio::select! {
+            copied = copy_bidirectional(&mut pod, &mut upstream) => copied.map(drop),
+            () = idle(&operations) => return tracing::debug!("an idle connection of a pod is closed"),
+        },
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection of a pod ended");
+    }
+}
+
+/// Waits until no byte has passed for [`MAX_IDLE`], and for at most twice as long.
+async fn idle(operations: &AtomicU64) {
+    let mut before = operations.load(Ordering::Relaxed);
+    loop {
+        tokio::time::sleep(MAX_IDLE).await;
+        let now = operations.load(Ordering::Relaxed);
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// Connection that counts its reads and writes.
+struct CountingStream {
+    stream: TcpStream,
+    operations: Arc<AtomicU64>,
+}
+
+impl CountingStream {
+    fn count<T>(&self, polled: Poll<T>) -> Poll<T> {
+        if polled.is_ready() {
+            self.operations.fetch_add(1, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl AsyncRead for CountingStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.count(polled)
+    }
+}
+
+impl AsyncWrite for CountingStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.count(polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -139,5 +253,31 @@ mod tests {
         }
         shutdown.cancel();
         running.await.unwrap();
+    }
+
+    #[test]
+    fn an_address_has_a_bound_of_its_own() {
+        let (counts, pod) = (AddressCounts::default(), |last: u8| IpAddr::from([10, 1, 0, last]));
+        let mut held: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| counts.admit(pod(1)).unwrap()).collect();
+        assert!(counts.admit(pod(1)).is_none(), "one too many");
+        let other = counts.admit(pod(2)).expect("another pod has its own");
+        held.pop();
+        held.push(counts.admit(pod(1)).expect("one has ended"));
+        drop((held, other));
+        assert!(counts.0.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_ends() {
+        let operations = Arc::new(AtomicU64::new(0));
+        let began = tokio::time::Instant::now();
+        let using = async {
+            for _ in 0..3 {
+                tokio::time::sleep(MAX_IDLE / 2).await;
+                operations.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        tokio::join!(using, idle(&operations));
+        assert_eq!(began.elapsed(), MAX_IDLE * 3, "the last byte passed after one and a half");
     }
 }
