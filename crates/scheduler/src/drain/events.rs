@@ -1,12 +1,14 @@
 //! Events that matter to drains.
 
+use std::time::Duration;
+
 use portolan_store::{ChangeKind, Event};
 use portolan_types::{
     LogicalClusterId, ObjectKey, Record,
     placement::{CopyPhase, DrainPhase, PlacementRecord},
 };
 
-use super::reconcile::COLLECT;
+use super::{reconcile::COLLECT, scan::SCAN_CHANGED};
 use crate::{
     context::SchedulerContext, observe::placement_fields::PlacementFields, observe::tree, queue::Task,
     queue::rescan::RescanScope,
@@ -56,6 +58,27 @@ pub(crate) fn requeue_drains(ctx: &SchedulerContext, home: LogicalClusterId) {
 pub(crate) fn requeue_all_drains(ctx: &SchedulerContext) {
     let keys: Vec<ObjectKey> = ctx.facts().drains.all().map(|drain| drain.key.clone()).collect();
     keys.into_iter().for_each(|key| ctx.queue.tasks.add(Task::Drain(key)));
+}
+
+/// Notes a change for which objects that are blocked may be able to move: drains at work look at them soon.
+pub(crate) fn recheck_blocked(ctx: &SchedulerContext) {
+    let keys: Vec<ObjectKey> = {
+        let facts = ctx.facts();
+        facts.drains.all().filter(|drain| drain.is_at_work()).map(|drain| drain.key.clone()).collect()
+    };
+    if keys.is_empty() {
+        return;
+    }
+    ctx.verdicts.begin_epoch();
+    let delay = Duration::from_secs(SCAN_CHANGED.unsigned_abs());
+    keys.into_iter().for_each(|key| ctx.queue.tasks.add_after(Task::Drain(key), delay));
+}
+
+/// Notes a change of an object by another one than the scheduler: it may be able to move where it was blocked.
+pub(crate) fn recheck_if_blocked(ctx: &SchedulerContext, key: &ObjectKey, is_marked: bool) {
+    if ctx.facts().drains.is_at_work() && (is_marked || ctx.verdicts.has_blocked(key)) {
+        recheck_blocked(ctx);
+    }
 }
 
 /// Notes the change of a record: the mark of a drain, and copies that come to drained physical clusters or leave them.

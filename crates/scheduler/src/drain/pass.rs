@@ -172,7 +172,7 @@ impl<'a> LeavePass<'a> {
         if let Some(reason) = &found.progress.refusal {
             remove_mark(ctx, key, &found.mark).await?;
             let blocked = BlockedReason::new(reason, found.progress.message.clone());
-            let state = JudgedState { split: found.record.split(), revision: None };
+            let state = JudgedState { split: found.record.split(), revision: None, epoch: 0 };
             ctx.verdicts.put(&self.drain.uid, (key, state), Some(blocked), ctx.now() + TRY_AGAIN);
             self.unmark(key);
             return Ok(());
@@ -261,7 +261,8 @@ impl<'a> LeavePass<'a> {
             self.scan.others.add(DrainRow { message: "waiting for its copy to be gone".into(), ..pending });
             return Ok(());
         }
-        let state = JudgedState { split: record.split(), revision: Some(revision) };
+        let epoch = self.ctx.verdicts.epoch();
+        let state = JudgedState { split: record.split(), revision: Some(revision), epoch };
         self.decide(key, record, state).await
     }
 

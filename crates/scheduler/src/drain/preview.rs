@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use portolan_placement::{DecisionOutcome, MoveStrategy, PlacementDecision, Workload};
@@ -71,6 +74,8 @@ pub(super) struct JudgedState {
     pub(super) split: Vec<RecordedCopy>,
     /// Revision of the object; `None` if the verdict holds for later ones too.
     pub(super) revision: Option<ResourceVersion>,
+    /// Epoch of the facts, by [`VerdictCache::epoch`].
+    pub(super) epoch: u64,
 }
 
 /// Verdict that was reached last.
@@ -84,11 +89,31 @@ struct CachedVerdict {
 /// Verdicts about the objects of each drain. They only spare looks: without them, as after a restart, each object is
 /// looked at again. Their number is bounded by the objects on drained physical clusters.
 #[derive(Default)]
-pub(crate) struct VerdictCache(Mutex<BTreeMap<Uid, BTreeMap<ObjectKey, CachedVerdict>>>);
+pub(crate) struct VerdictCache {
+    verdicts: Mutex<BTreeMap<Uid, BTreeMap<ObjectKey, CachedVerdict>>>,
+    /// Number of changes for which another verdict may be reached.
+    epoch: AtomicU64,
+}
 
 impl VerdictCache {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Uid, BTreeMap<ObjectKey, CachedVerdict>>> {
-        self.0.lock().expect("no code panics under this lock")
+        self.verdicts.lock().expect("no code panics under this lock")
+    }
+
+    /// Returns the epoch of the facts. A verdict of an earlier one is not fresh.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Begins a new epoch: a fact has changed.
+    pub(super) fn begin_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns true if an object was found blocked.
+    pub(super) fn has_blocked(&self, key: &ObjectKey) -> bool {
+        let is_blocked = |cached: &CachedVerdict| cached.blocked.is_some();
+        self.lock().values().any(|verdicts| verdicts.get(key).is_some_and(is_blocked))
     }
 
     /// Returns the last verdict about an object while it is fresh: `Some(None)` if it can leave.

@@ -18,13 +18,17 @@ use crate::context::SchedulerContext;
 
 /// Seconds after which all objects are looked at again, although some are known to wait.
 const SCAN_AGAIN: i64 = 15;
+/// Seconds after which all objects are looked at again because a fact has changed.
+pub(super) const SCAN_CHANGED: i64 = 2;
 /// Most objects that a pass looks at without one that may begin to move.
 const MAX_TRIES: usize = 100;
 
 /// Objects of a drain that wait.
 #[derive(Debug, Default)]
 pub(super) struct DrainScan {
-    until: i64,
+    began: i64,
+    /// Epoch of the facts when it began.
+    epoch: u64,
     generation: i64,
     /// Objects that may begin to move, as far as is known.
     pub(super) pending: VecDeque<ObjectKey>,
@@ -43,7 +47,7 @@ impl DrainScan {
     /// Returns a scan without objects.
     pub(super) fn new(ctx: &SchedulerContext, drain: &DrainObject) -> Self {
         let generation = portolan_types::object::generation(&drain.object);
-        Self { until: ctx.now() + SCAN_AGAIN, generation, ..Self::default() }
+        Self { began: ctx.now(), epoch: ctx.verdicts.epoch(), generation, ..Self::default() }
     }
 
     /// Forgets all verdicts. `pending` is looked at once more.
@@ -53,7 +57,9 @@ impl DrainScan {
     }
 
     fn holds(&self, ctx: &SchedulerContext, drain: &DrainObject) -> bool {
-        ctx.now() < self.until && self.generation == portolan_types::object::generation(&drain.object)
+        let age = ctx.now() - self.began;
+        let is_current = self.epoch == ctx.verdicts.epoch() || age < SCAN_CHANGED;
+        is_current && age < SCAN_AGAIN && self.generation == portolan_types::object::generation(&drain.object)
     }
 
     /// Starts the count of looks of a pass.
@@ -128,7 +134,7 @@ impl DrainScans {
     /// Keeps the scan of a drain for its next pass.
     pub(super) fn put(&self, ctx: &SchedulerContext, drain: &DrainObject, scan: DrainScan) {
         let mut known = self.scans.lock().expect("no code panics under this lock");
-        known.retain(|_, other| ctx.now() < other.until);
+        known.retain(|_, other| ctx.now() - other.began < SCAN_AGAIN);
         known.insert(drain.uid.clone(), scan);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     context::SchedulerContext,
     decide::pod_admission::recheck_refused,
-    drain::events::{note_report, requeue_drains},
+    drain::events::{note_report, recheck_blocked, requeue_drains},
     inputs::namespace_default_key,
     kinds,
     observe::definition_events::scan_named_groups,
@@ -38,6 +38,7 @@ pub(crate) fn observe_physical_cluster(ctx: &SchedulerContext, event: &Event) {
         ctx.rescans.add(RescanScope::Subtree(event.key.cluster));
         ctx.signals.usage_status.notify_one();
         requeue_drains(ctx, event.key.cluster);
+        recheck_blocked(ctx);
     }
     ctx.queue.tasks.add(Task::PhysicalCluster(event.key.clone()));
 }
@@ -54,6 +55,7 @@ pub(crate) fn observe_policy(ctx: &SchedulerContext, event: &Event) {
     let is_deleted = event.change == ChangeKind::Deleted;
     ctx.facts().note_revision(&event.key, (!is_deleted).then_some(event.revision));
     watch_selected_kinds(ctx, &event.key);
+    recheck_blocked(ctx);
     ctx.signals.policy_status.notify_one();
     ctx.rescans.add(match event.key.namespace() {
         Some(namespace) => RescanScope::Namespace(event.key.cluster, namespace.clone()),
@@ -89,6 +91,7 @@ pub(crate) fn observe_namespace(ctx: &SchedulerContext, event: &Event) {
         }
         (_, Some(previous)) if PlacementFields::of(previous).pin != PlacementFields::of(&event.record).pin => {
             ctx.rescans.add(RescanScope::Namespace(event.key.cluster, namespace));
+            recheck_blocked(ctx);
         }
         _ => {}
     }

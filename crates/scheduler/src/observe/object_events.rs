@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     context::SchedulerContext,
     decide::pod_admission::observe_refusal_source,
-    drain::events::note_record,
+    drain::events::{note_record, recheck_if_blocked},
     inputs::neighbors::requeue_neighbors,
     kinds,
     observe::placement_fields::{PlacementFields, may_have_pin},
@@ -107,8 +107,12 @@ pub(crate) fn observe_object(ctx: &SchedulerContext, event: &Event) {
     let by_status = matches!(&*event.key.resource.resource, "jobs" | "pods");
     let lost = before.lost_copies(&after);
     let is_marked = note_record(ctx, &event.key, Some(&before.record), Some(&after.record));
-    let is_requested = is_marked || before.is_asked_otherwise(&after);
+    let is_asked = before.is_asked_otherwise(&after);
+    let is_requested = is_marked || is_asked;
     let has_new_header = header(previous) != header(&event.record);
+    if new_spec || by_status || is_asked || has_new_header {
+        recheck_if_blocked(ctx, &event.key, after.record.drain.is_some());
+    }
     if new_spec || by_status || lost || is_requested || has_new_header || reads_otherwise(ctx, event, previous) {
         ctx.queue.tasks.add(Task::Object(event.key.clone()));
     }

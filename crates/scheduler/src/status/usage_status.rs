@@ -11,7 +11,7 @@ use portolan_types::{
 use serde_json::json;
 use tracing::warn;
 
-use crate::{context::SchedulerContext, queue::Task};
+use crate::{context::SchedulerContext, drain::events::recheck_blocked, queue::Task};
 
 /// Resources that are always shown; others only if they are bounded.
 const ALWAYS_SHOWN: [&str; 3] = ["cpu", "memory", "pods"];
@@ -50,6 +50,10 @@ pub(crate) async fn run_usage_status(ctx: &SchedulerContext, delay: Duration) {
             }
             if written.get(&uid).is_some_and(|before| usage.frees_room_of(before)) {
                 ctx.without_room.all().into_iter().for_each(|key| ctx.queue.tasks.add(Task::Object(key)));
+                // A drain frees room itself, where nothing is to go.
+                if ctx.facts().physical(&uid).is_some_and(|physical| !physical.info.draining) {
+                    recheck_blocked(ctx);
+                }
             }
             match write_usage(ctx, &key, &usage).await {
                 Ok(()) | Err(StoreError::ClusterGone { .. }) => drop(written.insert(uid, usage)),

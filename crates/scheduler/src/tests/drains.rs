@@ -640,6 +640,45 @@ async fn an_undo_waits_for_the_home_of_an_object_that_is_leaving() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_is_not_blocked_any_more_leaves_soon() {
+    for case in ["a pin", "a policy", "no room"] {
+        let world = World::new(&["east"]).await;
+        let one_cpu = || json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}]});
+        world.deployment("web", one_cpu()).await;
+        world.placed(&deployment_key("web"), "east").await;
+        world.physical("west", json!({"bounds": {"cpu": "3"}}), true).await;
+        let (web, other) = (deployment_key("web"), deployment_key("other"));
+        let policy = shop("clusterplacementpolicies.portolan.dev/stay");
+        match case {
+            "a pin" => world.pin(&web, "east").await,
+            "a policy" => {
+                let spec = json!({"resources": [{"apiGroup": "apps"}], "clusters": {"names": ["east"]}});
+                world.policy(SHOP, "stay", spec).await;
+            }
+            _ => {
+                let spec = json!({"replicas": 2, "template": {"spec": one_cpu()}});
+                let pinned = json!({"metadata": {"annotations": {"portolan.dev/pin": "west"}}, "spec": spec});
+                world.create(other.clone(), "apps/v1", "Deployment", pinned).await;
+                world.placed(&other, "west").await;
+            }
+        }
+        world.sync().await;
+        world.drain("d", json!({"physicalClusters": ["east"]})).await;
+        world.sync_until("d", "Blocked").await;
+        world.settle().await;
+        world.settle().await;
+        assert_eq!(world.drain_status("d").await.counts.blocked, 1, "{case}");
+        match case {
+            "a pin" => world.change(&web, |web| object::set_annotation(web, "portolan.dev/pin", None)).await,
+            "a policy" => drop(world.store.commit(Transaction::one(policy, Expect::Present, None)).await.unwrap()),
+            _ => drop(world.store.commit(Transaction::one(other, Expect::Present, None)).await.unwrap()),
+        }
+        let leaves = world.until(case, &web, |web| words(web).contains("west"));
+        assert!(tokio::time::timeout(Duration::from_secs(4), leaves).await.is_ok(), "{case}: only a later look saw it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_undo_lists_what_another_drain_has_moved_since_and_that_one_can_be_undone_first() {
     let world = World::new(&["east", "north", "west"]).await;
     world.deployments_on_east(3).await;
