@@ -1,12 +1,12 @@
 //! View that pods get of their logical cluster.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use portolan_types::{placement::CopyPhase, upstream::CopyState};
 use serde_json::{Value, json};
 
 use super::{
-    FakeCluster,
+    CannedAnswer, FakeCluster,
     suite::{SyncStage, deployment},
 };
 
@@ -120,4 +120,61 @@ async fn pods_that_exist_keep_their_view() {
     assert_eq!(has_view.iter().filter(|has| **has).count(), 1, "the first pod is as it was made");
     assert!(matches!(stage.upstream.last_report(&key), Some(CopyState::Synced { .. })));
     stage.handle.stop().await;
+}
+
+fn deployment_of(cluster: &FakeCluster) -> Value {
+    cluster.all("deployments").remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_made_again_gets_a_token_again() {
+    let cluster = cluster();
+    let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+    stage.upstream.renew_tokens_at(NEVER);
+    stage.place("deployments", "web", deployment(1, "image:1"), CopyPhase::Active);
+    stage.until("there is a token", async |_| !token(&cluster).is_empty()).await.unwrap();
+    // The garbage collector of the physical cluster deletes the Secret with its owner.
+    cluster.remove("secrets", &secret(&cluster).unwrap());
+    cluster.remove("deployments", &deployment_of(&cluster));
+    let is_owned = async |_: &SyncStage| {
+        let owner = secret(&cluster).map(|secret| secret["metadata"]["ownerReferences"][0]["uid"].clone());
+        owner.is_some_and(|owner| cluster.all("deployments").iter().any(|copy| copy["metadata"]["uid"] == owner))
+    };
+    stage.until("the new copy owns a token", is_owned).await.unwrap();
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_pods_keep_their_token_when_their_account_gives_none() {
+    let cluster = cluster();
+    let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+    stage.place("deployments", "web", deployment(1, "image:1"), CopyPhase::Active);
+    stage.until("it is renewed", async |_| token(&cluster).ends_with("number 2")).await.unwrap();
+    stage.upstream.issue_no_tokens();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let pod = deployment_of(&cluster)["spec"]["template"]["spec"].clone();
+    assert!(pod["volumes"].is_array(), "{pod}");
+    assert!(!token(&cluster).is_empty());
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_missing_for_a_moment_rolls_no_workload() {
+    for (code, lost_at_last) in [(403, false), (404, true)] {
+        let cluster = cluster();
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        stage.upstream.renew_tokens_at(NEVER);
+        stage.place("deployments", "web", deployment(1, "image:1"), CopyPhase::Active);
+        stage.until("there is a token", async |_| !token(&cluster).is_empty()).await.unwrap();
+        let before = deployment_of(&cluster)["spec"].clone();
+        cluster.script(move |_, path| {
+            let status = json!({"kind": "Status", "code": code, "reason": "", "message": ""});
+            path.contains("/services/portolan-").then_some(CannedAnswer::Answer(code, status))
+        });
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(deployment_of(&cluster)["spec"], before, "{code}: for a moment");
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert_eq!(deployment_of(&cluster)["spec"] != before, lost_at_last, "{code}: for good");
+        stage.handle.stop().await;
+    }
 }

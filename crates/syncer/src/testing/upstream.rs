@@ -54,12 +54,18 @@ struct MemoryUpstreamState {
     heartbeats: Vec<u64>,
     tokens: u64,
     renew_at: i64,
+    issues_no_tokens: bool,
 }
 
 impl MemoryUpstream {
     /// Sets the time at which tokens that are issued from now on are renewed.
     pub fn renew_tokens_at(&self, seconds: i64) {
         self.inner().renew_at = seconds;
+    }
+
+    /// Issues no further token, as for a ServiceAccount that is gone.
+    pub fn issue_no_tokens(&self) {
+        self.inner().issues_no_tokens = true;
     }
 
     /// The name of the control plane.
@@ -502,7 +508,7 @@ impl Upstream for SharedUpstream {
         inner.tokens += 1;
         let token = format!("{} of {}, number {}", request.account, request.key.name, inner.tokens);
         let issued = PodToken { token, authority: "authority".into(), renew_at: inner.renew_at };
-        let gives = request.account != "none";
+        let gives = request.account != "none" && !inner.issues_no_tokens;
         Box::pin(async move { Ok(gives.then_some(issued)) })
     }
 

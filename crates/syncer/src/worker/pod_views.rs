@@ -27,6 +27,8 @@ const AGENT_HOST: &str = "kubernetes.default.svc";
 const ACCOUNT_CHECK: Duration = Duration::from_secs(30);
 /// Shortest time until a renewal.
 const LEAST_WAIT: i64 = 1;
+/// Reads in a row without a Service after which the pods lose its address. Each loss rolls all workloads.
+const MISSES: u32 = 3;
 
 /// Addresses by which the pods on a physical cluster reach Portolan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,11 +78,41 @@ impl PodAddresses {
     }
 }
 
-/// Reads an object. One that is missing, or may not be read, is `None`.
+/// Addresses for pods, as they were last known.
+#[derive(Debug, Default)]
+pub(super) struct KnownPodAddresses {
+    addresses: PodAddresses,
+    /// Reads in a row that found less than is known.
+    misses: u32,
+}
+
+impl KnownPodAddresses {
+    /// Merges a read. An address that it lacks stays for [`MISSES`] reads, and all stay if the Services may not be read.
+    ///
+    /// # Errors
+    /// Those of the read, but for 403.
+    fn merge(&mut self, read: Result<PodAddresses, DownstreamError>) -> Result<PodAddresses, DownstreamError> {
+        let now = match read {
+            Err(error) if error.code() == 403 => return Ok(self.addresses.clone()),
+            read => read?,
+        };
+        let known = &self.addresses;
+        let lacks = known.api.is_some() && now.api.is_none() || known.dns.is_some() && now.dns.is_none();
+        self.misses = if lacks { self.misses + 1 } else { 0 };
+        if lacks && self.misses < MISSES {
+            self.addresses = PodAddresses { api: now.api.or(known.api.clone()), dns: now.dns.or(known.dns) };
+        } else {
+            (self.addresses, self.misses) = (now, 0);
+        }
+        Ok(self.addresses.clone())
+    }
+}
+
+/// Reads an object; `None` if it is missing.
 async fn read_object(api: &DownstreamClient, path: &str) -> Result<Option<Value>, DownstreamError> {
     match api.get(path).await {
         Ok(service) => Ok(Some(service)),
-        Err(error) if matches!(error.code(), 403 | 404) => Ok(None),
+        Err(error) if error.code() == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -95,6 +127,8 @@ pub(super) struct PodTokenState {
     uid: Uid,
     account: String,
     renew_at: i64,
+    /// Uid of the copy that owns the Secret: the physical cluster deletes both. Empty before the Secret is written.
+    owner: String,
     /// Token that the Secret does not have yet.
     unwritten: Option<PodToken>,
 }
@@ -153,13 +187,20 @@ impl Worker {
         }
         let account = spec["serviceAccountName"].as_str().filter(|name| !name.is_empty()).unwrap_or("default");
         let now = self.seams.clock.now().as_second();
-        let is_good = |known: &PodTokenState| known.uid == uid && known.account == account && known.renew_at > now;
+        let copy = view.downstream.as_ref().map(|copy| object::meta_text(&copy.object, "uid"));
+        // A copy that was made again has lost its Secret with the former one.
+        let has_secret = |known: &PodTokenState| known.unwritten.is_some() || copy == Some(known.owner.as_str());
+        let is_same = |known: &PodTokenState| known.uid == uid && known.account == account && has_secret(known);
+        let is_good = |known: &PodTokenState| is_same(known) && known.renew_at > now;
         if self.state().pod_tokens.get(view.key).is_some_and(is_good) {
             return Ok(true);
         }
-        if let Some(known) = self.read_token_state(view, &uid).await?.filter(is_good) {
+        if let Some(known) = self.read_token_state(view, &uid).await? {
+            let is_good = is_good(&known);
             self.state().pod_tokens.insert(view.key.clone(), known);
-            return Ok(true);
+            if is_good {
+                return Ok(true);
+            }
         }
         let seconds = self
             .config
@@ -175,9 +216,17 @@ impl Worker {
             is_asked: is_asked == Some(true),
             seconds,
         };
-        let Some(token) = self.upstream.pod_token(request).await? else { return Ok(false) };
-        let renew_at = token.renew_at;
-        let issued = PodTokenState { uid, account: account.to_owned(), renew_at, unwritten: Some(token) };
+        let Some(token) = self.upstream.pod_token(request).await? else {
+            // Running pods keep the token that they have until it ends: without it they would be replaced.
+            let mut state = self.state();
+            let known = state.pod_tokens.get_mut(view.key).filter(|known| is_same(known));
+            return Ok(known.is_some_and(|known| {
+                known.renew_at = now + ACCOUNT_CHECK.as_secs().cast_signed();
+                true
+            }));
+        };
+        let (renew_at, account, owner) = (token.renew_at, account.to_owned(), String::new());
+        let issued = PodTokenState { uid, account, renew_at, owner, unwritten: Some(token) };
         self.state().pod_tokens.insert(view.key.clone(), issued);
         Ok(true)
     }
@@ -191,10 +240,13 @@ impl Worker {
         let Some(secret) = read_object(&view.session.api, &path).await? else { return Ok(None) };
         let note = object::annotation(&secret, annotations::DOWN_POD_TOKEN);
         let note: Option<TokenNote> = note.and_then(|note| serde_json::from_str(note).ok());
+        let owner = object::owner_references(&secret).first().and_then(|owner| owner["uid"].as_str());
+        let owner = owner.unwrap_or_default().to_owned();
         Ok(note.map(|TokenNote { account, renew_at }| PodTokenState {
             uid: uid.clone(),
             account,
             renew_at,
+            owner,
             unwritten: None,
         }))
     }
@@ -217,14 +269,15 @@ impl Worker {
         };
         if let Some(token) = &known.unwritten {
             let secret = SecretDraft { view, pods, known: &known, token, kind: &served.kind };
-            let body = secret.body(object::meta_text(&copy.object, "uid"));
+            let owner = object::meta_text(&copy.object, "uid").to_owned();
+            let body = secret.body(&owner);
             if let Some(refusal) = write_secret(view, &body).await? {
                 if let Some(upstream) = view.upstream {
                     self.report_refusal(upstream, &refusal).await?;
                 }
                 return Ok(sooner(outcome, ACCOUNT_CHECK));
             }
-            let written = PodTokenState { unwritten: None, ..known.clone() };
+            let written = PodTokenState { owner, unwritten: None, ..known.clone() };
             self.state().pod_tokens.insert(view.key.clone(), written);
         }
         let wait = (known.renew_at - self.seams.clock.now().as_second()).max(LEAST_WAIT);
@@ -233,11 +286,24 @@ impl Worker {
 
     /// Reads the addresses for pods again. Copies are planned again when they have changed.
     pub(super) async fn refresh_pod_addresses(&self, session: &Session) {
-        let Ok(now) = PodAddresses::read(&session.api, self.config.spec.pod_access.as_ref()).await else { return };
-        self.state().pod_access = Some(now.report(self.config.spec.pod_access.as_ref()));
+        let Ok(now) = self.read_pod_addresses(&session.api).await else { return };
         if session.replace_pod_addresses(now) {
             self.enqueue_everything();
         }
+    }
+
+    /// Reads the addresses for pods, and reports them.
+    ///
+    /// # Errors
+    /// The physical cluster does not answer.
+    pub(super) async fn read_pod_addresses(&self, api: &DownstreamClient) -> Result<PodAddresses, DownstreamError> {
+        let access = self.config.spec.pod_access.as_ref();
+        let read = PodAddresses::read(api, access).await;
+        let mut state = self.state();
+        let is_off = access.is_some_and(|access| access.disabled);
+        let now = if is_off { PodAddresses::default() } else { state.known_pod_addresses.merge(read)? };
+        state.pod_access = Some(now.report(access));
+        Ok(now)
     }
 }
 

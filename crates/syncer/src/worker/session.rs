@@ -214,9 +214,7 @@ async fn open(worker: &Worker) -> Result<(Arc<Session>, DiscoverySchedule), (Str
     let audiences = AcceptedAudiences::read(&api, worker.connector.host().as_deref()).await;
     let audiences = Mutex::new(Arc::new(audiences.map_err(|error| reason_of(&error))?));
     let followed = served.keys().cloned().collect();
-    let addresses = PodAddresses::read(&api, worker.config.spec.pod_access.as_ref()).await;
-    let addresses = addresses.map_err(|error| reason_of(&error))?;
-    worker.state().pod_access = Some(addresses.report(worker.config.spec.pod_access.as_ref()));
+    let addresses = worker.read_pod_addresses(&api).await.map_err(|error| reason_of(&error))?;
     let session = Arc::new(Session {
         api,
         cache,

@@ -18,7 +18,7 @@ use super::{
     deletion_brake::DeletionBrake,
     events::WaitingEvents,
     heartbeats::HeartbeatState,
-    pod_views::PodTokenState,
+    pod_views::{KnownPodAddresses, PodTokenState},
     recreation::{RecreationBackoff, RepairBackoffs},
     reflector_cache::ObjectRef,
     session::Session,
@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) limited_session: Option<Arc<Session>>,
     /// Custom kinds that may go there, and how they are served; `None` before the first discovery.
     pub(super) custom_kinds: Option<Vec<CustomKindStatus>>,
+    /// Addresses by which pods reach Portolan, as they were last known.
+    pub(super) known_pod_addresses: KnownPodAddresses,
     /// Access of the pods there; `None` before the first connection.
     pub(super) pod_access: Option<PodAccessReport>,
     /// Definitions that were to go there and could not, and why.
