@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Request, header::AUTHORIZATION};
+use http::{HeaderValue, Request, Response, StatusCode, header::AUTHORIZATION};
 use kube::Client;
 use portolan_types::{
     BoxFuture,
@@ -23,6 +23,8 @@ use crate::client::{DownstreamClient, DownstreamError};
 const LIFE: u64 = 3600;
 /// Age at which a token is renewed.
 const RENEWAL: Duration = Duration::from_secs(LIFE * 4 / 5);
+/// Age up to which a refused token stays.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 /// Deadline of a request for a token.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -69,6 +71,15 @@ impl AccessTokens {
         Ok(bearer)
     }
 
+    /// Forgets a token that the physical cluster refused, so that the next request takes a new one. A token of the last
+    /// [`REFUSAL_PAUSE`] stays: a service behind the proxy may answer 401 by itself.
+    async fn forget(&self, refused: &HeaderValue) {
+        let mut minted = self.minted.lock().await;
+        if minted.as_ref().is_some_and(|token| token.bearer == *refused && token.since.elapsed() >= REFUSAL_PAUSE) {
+            *minted = None;
+        }
+    }
+
     async fn mint(&self) -> Result<HeaderValue, AccessError> {
         let path = format!("/api/v1/namespaces/{ACCESS_NAMESPACE}/serviceaccounts/{ACCESS_ACCOUNT}/token");
         let request = json!({
@@ -102,12 +113,13 @@ impl<S> AccessService<S> {
     }
 }
 
-impl<S, B> Service<Request<B>> for AccessService<S>
+impl<S, B, R> Service<Request<B>> for AccessService<S>
 where
-    S: Service<Request<B>> + Clone + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<BoxError>,
     B: Send + 'static,
+    R: Send,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -121,8 +133,12 @@ where
         let (inner, tokens) = (self.inner.clone(), self.tokens.clone());
         Box::pin(async move {
             let bearer = tokens.bearer().await?;
-            request.headers_mut().insert(AUTHORIZATION, bearer);
-            inner.oneshot(request).await.map_err(Into::into)
+            request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+            let answer = inner.oneshot(request).await.map_err(Into::into)?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                tokens.forget(&bearer).await;
+            }
+            Ok(answer)
         })
     }
 }
@@ -134,7 +150,6 @@ mod tests {
         sync::atomic::{AtomicU32, Ordering},
     };
 
-    use http::Response;
     use kube::client::Body;
 
     use super::*;
@@ -168,6 +183,21 @@ mod tests {
             assert_eq!(tokens.bearer().await.unwrap(), expected);
         }
         assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_token_is_replaced() {
+        let (client, _) = member(201);
+        let refusing = tower::service_fn(|request: Request<()>| async move {
+            let is_old = request.headers()[AUTHORIZATION] == "Bearer t1";
+            let code = if is_old { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+            Ok::<_, Infallible>(Response::builder().status(code).body(()).unwrap())
+        });
+        let mut access = AccessService::new(refusing, AccessTokens::new(client));
+        for (seconds, expected) in [(0, 401), (0, 401), (60, 401), (0, 200)] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            assert_eq!(access.call(Request::new(())).await.unwrap().status(), expected, "after {seconds} s");
+        }
     }
 
     #[tokio::test]
