@@ -23,14 +23,15 @@ use crate::{
     runtime::{Controller, WorkOutcome},
 };
 
-/// Delays in which a count collects further events. Requests have been charged already; objects that controllers make
-/// are rare and can wait.
+/// Delays of a count after an event, by the kind of event. Further events within the delay cause no count of their own.
+/// A create can wait longest: a request has charged its quota already, and controllers create few objects.
 const AFTER_DELETION: Duration = Duration::from_millis(100);
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
 const AFTER_CREATION: Duration = Duration::from_secs(2);
 /// Core resources whose usage changes with the object; all others count while they exist.
 const CHANGING: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
-/// Interval of recounts without an event, for pods past their grace.
+/// Interval at which a namespace is counted without an event. A pod stops to count when its grace period ends, which
+/// causes no event.
 const RESYNC: Duration = Duration::from_secs(300);
 
 type NamespaceAddress = (LogicalClusterId, NamespaceName);
@@ -66,7 +67,7 @@ impl QuotaController {
         custom.filter(|resource| !self.counted.contains(resource)).collect()
     }
 
-    /// Returns true if an update can change the usage. A charge writes the quota itself, which does not.
+    /// Returns true if an update can change the usage. A charge updates the quota itself and needs no count.
     fn matters(&self, event: &Event) -> bool {
         let resource = &event.key.resource;
         let is_quota = *resource == self.kind.group_resource();
@@ -109,8 +110,8 @@ impl QuotaController {
         .await
     }
 
-    /// Counts the pods of placed objects, as their Placements charge them, and the claims that do not exist; `claims`
-    /// do.
+    /// Counts what the Placements of a namespace charge: the pods of placed objects, and their claims that do not exist
+    /// yet. `claims` are the claims that exist, which are counted elsewhere.
     async fn count_placed(
         &self,
         namespace: &NamespaceAddress,
@@ -247,8 +248,8 @@ impl Controller for QuotaController {
         Box::pin(async move {
             let (cluster, name) = namespace;
             let scope = RangeScope::Namespace(*cluster, self.kind.group_resource(), name.clone());
-            // Quotas are read first: objects that are created later are charged to them, which shows in their
-            // revisions.
+            // Quotas are read before the objects. An object that is created in between charges the quota, whose
+            // revision then differs from the one read here: the count is repeated.
             let quotas = self.plane.list(scope).await?;
             if quotas.is_empty() {
                 self.guarded().remove(namespace);
@@ -275,7 +276,7 @@ impl Controller for QuotaController {
     }
 }
 
-/// Returns true if a resource of a quota can be used: a count of no kind is not reported.
+/// Returns true if usage of a quota's resource is reported. `count/…` of an unknown kind is not.
 fn is_known(counted: &BTreeSet<GroupResource>, name: &str) -> bool {
     if name.starts_with("count/") {
         custom(name).is_some() || counted.iter().any(|resource| count_name(resource) == name)

@@ -9,7 +9,7 @@ use super::diff::AnswerDifference;
 use super::listed::KnownDifferences;
 use super::replay::StepOutcome;
 
-/// Answer with its unexplained differences.
+/// Answer of Portolan that differs from that of kube-apiserver, with the differences that no listed reason explains.
 pub(super) struct OpenDifference<'o> {
     outcome: &'o StepOutcome,
     differences: Vec<&'o AnswerDifference>,
@@ -147,8 +147,9 @@ pub(super) fn shape(difference: &AnswerDifference) -> String {
     format!("{} {how}", segments.join("/"))
 }
 
-/// Number of characters of a value that are shown, and of those before the first difference.
+/// Longest part of a value that a report shows, in characters.
 const SHOWN: usize = 240;
+/// Characters that it shows before the first difference.
 const BEFORE: usize = 60;
 
 /// Formats the value at a position.

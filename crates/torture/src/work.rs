@@ -19,7 +19,7 @@ use harness::kubeconfig::UserKubeconfig;
 pub(crate) const NAMESPACE: &str = "torture";
 /// Timeout of a client's call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Only a broken server needs longer to send all its data.
+/// Time in which a server that works sends all data of a watch.
 pub(super) const END: Duration = Duration::from_secs(90);
 
 /// Pseudo-random numbers from a seed.
@@ -42,10 +42,11 @@ impl Random {
 pub(crate) struct SharedWork {
     pub(crate) history: History,
     pub(crate) stop: AtomicBool,
-    /// Prefix of the keys of this part of the run. Unknown outcomes of one part do not affect the next.
+    /// Number of the present part of the run, in the keys that the part writes. Each part has its own keys, so that a
+    /// write with an unknown outcome cannot change what a later part expects.
     pub(crate) part: AtomicU64,
     next: AtomicU64,
-    /// Prefixed to all keys, so that runs on one server differ.
+    /// Prefix of all keys: several runs on one server do not share keys.
     pub(crate) keys: u64,
 }
 
@@ -99,7 +100,7 @@ impl SharedWork {
         Ok(seen)
     }
 
-    /// Reads a key, and mostly writes the next value after it.
+    /// Reads a key and, in most calls, writes the next value to it.
     async fn calls(&self, client: &HttpClient, key: &str, random: &mut Random) -> Result<()> {
         let (seen, path) = (self.read(client, key).await?, format!("{COLLECTION}/{key}"));
         let value = self.next.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +148,7 @@ async fn ask(client: &HttpClient, method: Method, path: &str, body: Bytes) -> Re
     tokio::time::timeout(PATIENCE, client.send(method, path, body)).await.context("no answer in time")?
 }
 
-/// Value and version of an object.
+/// Returns the value and the resourceVersion of an object.
 fn object(answer: &HttpAnswer) -> Result<(Value, u64)> {
     let object: Json = serde_json::from_slice(&answer.body)?;
     Ok((value(&object)?, version(&object)?))
@@ -165,7 +166,7 @@ pub(super) fn version(object: &Json) -> Result<u64> {
 /// Value of the last write: odd, so that watches of odd values receive it too.
 pub(crate) const LAST: Value = 1;
 
-/// Writes after all other writes, so that every watch has a final event. Returns its version.
+/// Makes the last write of the run, which every watch waits for as its last event. Returns its resourceVersion.
 pub(crate) async fn last_write(client: &HttpClient) -> Result<u64> {
     let metadata = json!({"name": "end", "namespace": NAMESPACE, "labels": {PARITY: parity(LAST)}});
     let data = json!({"value": LAST.to_string()});

@@ -12,10 +12,12 @@ use super::{
     usage_limits::{self, LimitContext, SizeChange, UsageLimit},
 };
 
-/// Adds the record of the name of a new definition to its transaction.
+/// Adds the record of a new definition's name to the transaction that creates the definition. The record counts towards
+/// the names that a tenant has defined.
 ///
 /// # Errors
-/// 403 if the logical cluster has too many or too large definitions, or the tenant too many names.
+/// 403 if the logical cluster has too many definitions, if their schemas are too large, or if the tenant has defined
+/// too many names.
 pub(super) async fn add_dependent_writes(
     context: &LimitContext,
     write: &mut PendingWrite<'_>,

@@ -12,7 +12,7 @@ pub(crate) struct Semver {
     pre: Vec<SemverPart>,
 }
 
-/// Part of a pre-release. Numbers order before texts.
+/// Identifier of a pre-release version, such as `rc` or `1`. A number is less than a text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SemverPart {
     Number(u64),
@@ -62,7 +62,8 @@ fn number<'a>(args: &[CelValue<'a>], place: usize) -> Result<CelValue<'a>, Evalu
     }
 }
 
-/// Comparison functions, which quantities have under the same names.
+/// Compares two versions, for `compareTo`, `isLessThan` and `isGreaterThan`. Quantities have functions of the same
+/// names.
 fn compared<'a>(
     args: &[CelValue<'a>],
     tell: fn(Ordering) -> CelValue<'static>,
@@ -74,7 +75,7 @@ fn compared<'a>(
     }
 }
 
-/// Removes a leading `v` and leading zeros, and adds missing numbers.
+/// Normalizes a version: `v01.2` becomes `1.2.0`.
 fn normalize(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();

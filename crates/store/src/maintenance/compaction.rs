@@ -11,8 +11,9 @@ use crate::{
     write::{disk_space, plan::BatchPlan},
 };
 
-/// Entries of the history and bytes of superseded objects that one slice of a compaction removes, plus up to a
-/// transaction. A batch supersedes fewer bytes, so that a compaction ends under any load.
+/// Limits of one slice of a compaction: history entries, and bytes of superseded objects. A slice ends with a whole
+/// transaction, so it can exceed them by one. One batch of writes supersedes fewer bytes than a slice removes: a
+/// compaction ends under any load.
 const COMPACTION_SLICE: (usize, u64) = (2048, 64 << 20);
 
 impl BatchPlan<'_> {
@@ -22,7 +23,8 @@ impl BatchPlan<'_> {
         self.compact_while(upto, |_| true)
     }
 
-    /// Compacts a slice of the history up to `upto`, until at most `most` bytes of superseded objects are left.
+    /// Compacts a slice of the history. Stops at the revision `upto`, or when at most `most` bytes of superseded
+    /// objects are left.
     pub(crate) fn compact_to(&mut self, most: u64, upto: u64) -> Result<SliceProgress, StoreError> {
         if self.superseded > most {
             self.compact_while(upto, |superseded| superseded > most)
@@ -31,7 +33,8 @@ impl BatchPlan<'_> {
         }
     }
 
-    /// Compacts as [`BatchPlan::compact`] does, while `goes_on` returns true for the remaining bytes.
+    /// Compacts a slice as [`BatchPlan::compact`] does. Stops when `goes_on` returns false for the bytes of superseded
+    /// objects that are left.
     fn compact_while(&mut self, upto: u64, goes_on: impl Fn(u64) -> bool) -> Result<SliceProgress, StoreError> {
         if self.now.floor == self.before.last {
             // Versions whose history entry was damaged remain, and are not counted.

@@ -1,4 +1,5 @@
-//! Cursor of a watch: a position in the order of writes, in the ring or, once it fell off, in the history.
+//! Cursor of a watch: a revision. The next events come from the ring of recent ones, or from the history if the ring no
+//! longer has them.
 
 use std::future::poll_fn;
 
@@ -46,7 +47,7 @@ impl<P: EventSource> WatchCursor<P> {
             CursorPoll::CatchUp => {
                 let caught = self.past.catch_up(&self.scope, self.at).await?;
                 self.at = caught.upto;
-                // A batch without events reports progress: reading the history may have taken long.
+                // The batch may be empty: it reports the revision that the history was read up to.
                 Ok(EventBatch { events: caught.events, revision: revision(caught.upto)? })
             }
         }

@@ -1,5 +1,5 @@
-//! Labels and annotations that were changed upstream on an object that a physical cluster made, and have yet to get
-//! there. Pure.
+//! Changes of labels and annotations, made upstream on a projected object, that are still to be written downstream.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::transform;
 const FIELDS: [&str; 2] = ["labels", "annotations"];
 /// Key of a claim's requests, which users may raise upstream for a larger volume.
 const REQUESTS: &str = "requests";
-/// Key of the entry that marks the shown values as recorded.
+/// Key of an entry without a value: it marks that the values on a physical cluster were recorded, if there are none.
 const KNOWN: &str = ".";
 
 /// Returns the requests of a claim.
@@ -23,8 +23,9 @@ fn requests(object: &Value) -> Option<&Value> {
     object.pointer("/spec/resources/requests").filter(|_| is_claim(object))
 }
 
-/// Returns true for a label or annotation that is written downstream when it changes upstream on a projected object.
-/// The others belong to Portolan, or are controllers' results.
+/// Returns true if a change of this label or annotation of a projected object is forwarded: users may change it
+/// upstream, and the syncer writes the change downstream. Portolan's own keys, and keys that controllers write, are not
+/// forwarded.
 pub fn is_forwarded(key: &str) -> bool {
     !transform::is_our_key(key)
         && !transform::is_left_out(key)
@@ -32,7 +33,8 @@ pub fn is_forwarded(key: &str) -> bool {
         && key != TEMPLATE_HASH
 }
 
-/// Notes the labels and annotations that `shown` has from downstream, on `physical`.
+/// Records a fingerprint of each forwarded label and annotation that the physical cluster `physical` has. `shown` is
+/// the projected object upstream.
 pub(super) fn note_shown(shown: &mut Value, physical: &Uid) {
     let entries = FIELDS.into_iter().flat_map(|field| {
         let entries = entries(shown, field).filter(|(key, _)| is_forwarded(key));
@@ -48,8 +50,8 @@ pub(super) fn note_shown(shown: &mut Value, physical: &Uid) {
     ProjectionSource::write_all(&sources, shown);
 }
 
-/// Returns the upstream changes that `physical` has yet to receive, as one merge patch each: `labels`, `annotations`,
-/// and the `requests` of a claim. `None` if there are none.
+/// Returns the changes upstream that the physical cluster `physical` does not have yet; `None` if there are none. The
+/// keys are `labels`, `annotations`, and `requests` for the requests of a claim; each value is a merge patch.
 pub fn pending_changes(upstream: &Value, physical: &Uid) -> Option<Map<String, Value>> {
     let source = ProjectionSource::on(upstream, physical)?;
     let is_alone = PlacementRecord::of(upstream).is_some_and(|record| record.clusters.len() == 1);
@@ -81,7 +83,8 @@ pub fn pending_changes(upstream: &Value, physical: &Uid) -> Option<Map<String, V
     (!pending.is_empty()).then_some(pending)
 }
 
-/// Returns the merge patch that brings pending changes downstream, onto the object of this uid and resourceVersion.
+/// Returns the merge patch that writes pending changes to the object downstream. Its preconditions are the uid and the
+/// resourceVersion of `found`.
 pub fn pending_patch(mut pending: Map<String, Value>, found: &Value) -> Value {
     let requests = pending.remove(REQUESTS);
     for key in ["uid", "resourceVersion"] {
