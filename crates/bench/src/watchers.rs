@@ -1,4 +1,4 @@
-//! Many watchers of one namespace, each as client-go is: when the server cuts it off, it goes on from the last
+//! Many watchers of one namespace, each as client-go is: when the server cuts it off, it continues from the last
 //! resourceVersion it has seen.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// So many watchers who all go on from the same version at once.
+    /// So many watchers who all continue from the same version at once.
     pub(super) fn resume(clients: Vec<HttpClient>, watchers: usize, namespace: &str, version: &str) -> Self {
         let mut crowd = Self::default();
         for watcher in crowd.watchers(clients, watchers, namespace, version) {

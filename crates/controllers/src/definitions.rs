@@ -136,7 +136,7 @@ impl DefinitionController {
         Ok(table.stored(&definition.resource).cloned())
     }
 
-    /// Deletes a share of the instances, a slice of them in memory at a time. Returns when to go on.
+    /// Deletes a share of the instances, a slice of them in memory at a time. Returns when to continue.
     async fn delete_instances(
         &self,
         key: &ObjectKey,

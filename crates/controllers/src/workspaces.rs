@@ -64,7 +64,7 @@ impl WorkspaceController {
     }
 
     /// Deletes a share of the objects that hold `cluster`, which goes because of the workspace `key`. `remains`
-    /// records what is left.
+    /// records the remaining objects.
     async fn delete_content(
         &self,
         cluster: LogicalClusterId,
@@ -119,7 +119,7 @@ impl WorkspaceController {
                     continue;
                 }
                 let kind = self.plane.kind_of(cluster, &stored.key.resource).await?;
-                // An object that cannot be read or written would hold the workspace for ever.
+                // An object that cannot be read or written would hold the workspace forever.
                 if kind.is_some() || !header.placed_on.is_empty() {
                     held = true;
                     // Without a readable body, no finalizer can be named.

@@ -50,7 +50,7 @@ pub struct FieldError {
     pub reason: &'static str,
     /// The sentence without the path.
     pub message: String,
-    /// The rule that was broken, where objects that broke it before may go on doing so.
+    /// The rule that was broken, where objects that broke it before may continue to do so.
     tolerated: Option<&'static str>,
     /// Text that replaces these faults, if any.
     instead: Option<String>,

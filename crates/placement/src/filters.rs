@@ -124,7 +124,7 @@ impl<'a> FilterContext<'a> {
         here.flat_map(|c| &c.info.taints).filter_map(left).min()
     }
 
-    /// Returns the seconds for which a taint is tolerated: `None` not at all, `Some(None)` for ever.
+    /// Returns the seconds for which a taint is tolerated: `None` not at all, `Some(None)` forever.
     fn tolerated_for(&self, taint: &Taint) -> Option<Option<i64>> {
         let matching = self.rules.tolerations().filter(|t| tolerates(t, taint));
         let seconds = matching.map(|t| t.toleration_seconds.filter(|_| taint.effect == "NoExecute"));
@@ -149,7 +149,7 @@ impl<'a> FilterContext<'a> {
 /// as pods tolerate that of a node.
 const DEFAULT_TOLERATION_SECONDS: i64 = 300;
 
-/// Returns the toleration of a taint that no policy mentions. The copies of a DaemonSet stay for ever: they are for the
+/// Returns the toleration of a taint that no policy mentions. The copies of a DaemonSet stay forever: they are for the
 /// nodes there, as in Kubernetes.
 fn default_toleration(kind: &GroupKind, taint: &Taint) -> Option<Option<i64>> {
     let is_unreachable = taint.key == annotations::UNREACHABLE_TAINT && taint.effect == "NoExecute";

@@ -17,7 +17,7 @@
 //!
 //! `status` writes the status of policies and physical clusters; `explain` answers on demand. There is one task per
 //! watched resource and a fixed number of workers; nothing per logical cluster. In memory are policies, physical
-//! clusters and sums of what is placed.
+//! clusters and sums of the placed objects.
 
 mod commit;
 mod context;

@@ -286,7 +286,7 @@ impl Status {
         self
     }
 
-    /// Adds `metadata.continue`, for a list that may go on inconsistently.
+    /// Adds `metadata.continue`, for a list that may continue inconsistently.
     #[must_use]
     pub fn with_continue(mut self, token: String) -> Self {
         self.0.continue_token = Some(token);

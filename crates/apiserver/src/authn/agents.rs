@@ -151,7 +151,7 @@ impl BootstrapTokens {
         }
     }
 
-    /// Deletes tokens after a key that have expired: those of physical clusters that are gone would stay for ever. Uids
+    /// Deletes tokens after a key that have expired: those of physical clusters that are gone would stay forever. Uids
     /// are random, so that each one is looked at sooner or later.
     async fn delete_expired(&self, after: ObjectKey) -> Result<(), StoreError> {
         let scope = RangeScope::Cluster(after.cluster, after.resource.clone());

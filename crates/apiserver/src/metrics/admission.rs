@@ -45,7 +45,7 @@ pub(crate) struct AdmissionStepLabels<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum WebhookOutcome {
     Allowed,
-    /// Unreachable or no valid response, and if the request goes on.
+    /// Unreachable or no valid response, and if the request continues.
     Failed {
         ignored: bool,
     },

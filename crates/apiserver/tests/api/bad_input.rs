@@ -1,4 +1,4 @@
-//! Whatever a client sends to the API is answered with a `Status` that says what was wrong, and the server goes on.
+//! Whatever a client sends to the API is answered with a `Status` that says what was wrong, and the server continues.
 
 use std::sync::Arc;
 

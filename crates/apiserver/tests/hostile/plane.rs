@@ -1,4 +1,4 @@
-//! The server under attack: a tenant with a workspace, and another whose requests must go on.
+//! The server under attack: a tenant with a workspace, and another whose requests must continue.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -114,7 +114,7 @@ impl<'t> Walk<'t> {
         self.fault.set(Some(Fault::Value(why)));
     }
 
-    /// Begins anew, with JSON in which numbers that no float holds are texts.
+    /// Begins again, with JSON in which numbers that no float holds are texts.
     pub(super) fn begin_respelled(&self) {
         self.notes.take();
         self.noted.set(0);

@@ -288,7 +288,7 @@ fn write_bound(binding: &mut Value, found: &FoundExport, now: &str) {
     set_conditions(binding, all, now);
 }
 
-/// Writes the status of a binding that cannot serve its export. What it served before, it goes on serving.
+/// Writes the status of a binding that cannot serve its export. What it served before, it continues to serve.
 fn write_failure(binding: &mut Value, condition: &str, (reason, message): &Invalid, now: &str) {
     let is_bound = binding.pointer("/status/phase").and_then(Value::as_str) == Some("Bound");
     if !is_bound {

@@ -20,7 +20,7 @@ use super::{bindings::BindingController, fails};
 const RECHECK: Duration = Duration::from_millis(500);
 
 impl BindingController {
-    /// Deletes a share of the objects of a binding's resources, then releases the binding. Returns when to go on.
+    /// Deletes a share of the objects of a binding's resources, then releases the binding. Returns when to continue.
     pub(super) async fn unbind(&self, binding: &PlaneObject) -> Result<Option<Duration>, PlaneError> {
         if !object::finalizers(&binding.object).any(|finalizer| finalizer == apis::BINDING_FINALIZER) {
             return Ok(None);

@@ -308,7 +308,7 @@ impl GarbageCollector {
             }
         }
         if solid {
-            // References of waiting owners are dropped, too: this object stays, so they would wait for ever.
+            // References of waiting owners are dropped, too: this object stays, so they would wait forever.
             if !going.is_empty() {
                 self.drop_references(found, |reference| going.contains(&reference.uid)).await?;
             }

@@ -38,7 +38,7 @@ pub struct NamespaceController {
 
 type NamespaceAddress = (LogicalClusterId, NamespaceName);
 
-/// Position at which the next pass goes on.
+/// Position at which the next pass continues.
 struct DeletionCursor {
     resource: GroupResource,
     /// Last object of the kind.
@@ -75,8 +75,8 @@ impl NamespaceController {
         Self { plane, kind, content, emptying: EmptyingScopes::default(), cuts: CarriedState::default() }
     }
 
-    /// Deletes a share of the content, from where the last pass stopped. Returns what is left, and where to go on if
-    /// this pass stopped as well.
+    /// Deletes a share of the content, from where the last pass stopped. Returns the remaining objects, and where to
+    /// continue if this pass stopped as well.
     async fn delete_content(
         &self,
         (cluster, namespace): &NamespaceAddress,
@@ -127,7 +127,7 @@ impl NamespaceController {
         self.content.iter().copied().chain(own.filter(is_content))
     }
 
-    /// Deletes all objects of a kind, and records what is left.
+    /// Deletes all objects of a kind, and records the remaining objects.
     async fn delete_kind(
         &self,
         kind: &Kind,

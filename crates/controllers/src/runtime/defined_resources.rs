@@ -192,7 +192,7 @@ impl ResourceFeeds {
         });
     }
 
-    /// Starts and ends feeds as definitions come and go, for ever.
+    /// Starts and ends feeds as definitions come and go, forever.
     pub(super) async fn keep(&mut self) {
         loop {
             self.step().await;

@@ -35,7 +35,7 @@ impl ObjectCounts {
         self.counts.lock().expect("no code panics under this lock")
     }
 
-    /// Starts the count of a resource anew.
+    /// Starts the count of a resource again.
     pub(super) fn restart(&self, resource: &GroupResource) {
         self.counts().insert(resource.clone(), ResourceCount::default());
     }

@@ -27,7 +27,7 @@ struct State {
     wanted: Option<MissingConversion>,
 }
 
-/// An object that a webhook has to convert before a write can go on.
+/// An object that a webhook has to convert before a write can continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissingConversion {
     /// The object, in its own version.
@@ -100,7 +100,7 @@ impl From<Unapplied> for Status {
 }
 
 impl Conversions {
-    /// Forgets everything, where the write begins anew with another state of the object.
+    /// Forgets everything, where the write begins again with another state of the object.
     pub fn clear(&self) {
         *self.0.lock() = State::default();
     }

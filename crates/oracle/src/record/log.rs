@@ -44,7 +44,7 @@ impl Log {
         self.entries.len()
     }
 
-    /// The steps of a file of the corpus. Discovery that is only repeated is left out, and so is what goes on from a
+    /// The steps of a file of the corpus. Discovery that is only repeated is left out, and so is what continues from a
     /// The controllers may have changed the object before the client arrived, so its content depends on earlier use of
     /// the server.
     pub(super) fn steps(&self, namespace: &str) -> Vec<Value> {

@@ -3,7 +3,7 @@
 //!
 //! A workload without copies looks at all others. One that is placed moves only for those that it follows: where two
 //! depend on each other, directly or over others, the younger follows the older. So no two workloads run after each
-//! other for ever, in whatever order they are looked at.
+//! other forever, in whatever order they are looked at.
 
 use std::{cell::OnceCell, collections::BTreeSet};
 

@@ -1,6 +1,6 @@
 //! Planner scenarios: input objects as YAML, and the transitions and explanations that follow as text beside them.
 //!
-//! `UPDATE_SCENARIOS=1 cargo test -p portolan-placement --test scenarios` writes the texts anew. README.md has the
+//! `UPDATE_SCENARIOS=1 cargo test -p portolan-placement --test scenarios` writes the texts again. README.md has the
 //! format.
 
 #![allow(clippy::panic, reason = "tests fail by panics")]

@@ -81,7 +81,7 @@ pub(crate) fn decide(
     decision
 }
 
-/// Most attempts to decide without the lock on the facts, before the sums of what is placed are kept from changing.
+/// Most attempts to decide without the lock on the facts, before the sums of the placed objects are kept from changing.
 const MAX_FREE_ATTEMPTS: usize = 4;
 
 /// Decides, plans the next step, and reserves the requests of new copies. A refusal of the pods overrides the
@@ -89,8 +89,8 @@ const MAX_FREE_ATTEMPTS: usize = 4;
 /// have taken room meanwhile where it takes some.
 ///
 /// # Errors
-/// `Behind` while the sums of what is placed do not contain the object as it was read, `Illegal` when the step is not
-/// legal; it is never taken then.
+/// `Behind` while the sums of the placed objects do not contain the object as it was read, `Illegal` when the step is
+/// not legal; it is never taken then.
 pub(crate) fn plan(
     ctx: &SchedulerContext,
     inputs: &DecisionInputs,

@@ -11,7 +11,7 @@
 //! 5. `status` writes phase, counts and rows.
 //!
 //! The mark keeps the split of before. An undo returns to it (`returns`) where the planner would keep it, and reports
-//! the rest. Nothing that matters is only in memory: a new leader goes on from marks and status.
+//! the rest. Nothing that matters is only in memory: a new leader continues from marks and status.
 
 mod budget;
 mod objects;

@@ -143,7 +143,7 @@ impl<'a> LeavePass<'a> {
         }
         let found = match read_marked(ctx, &self.drain.uid, key).await {
             Ok(Some(found)) => found,
-            // It is gone, is being deleted, or has lost its mark: what is left of it is looked at as without one.
+            // It is gone, is being deleted, or has lost its mark: the rest of it is looked at as without one.
             Ok(None) => {
                 self.unmark(key);
                 return Ok(());
@@ -301,7 +301,7 @@ impl<'a> LeavePass<'a> {
         };
         let verdict = match preview_leave(ctx, key, &template).await {
             Ok(verdict) => verdict,
-            // It may be readable again soon: it is not skipped, and the others go on.
+            // It may be readable again soon: it is not skipped, and the others continue.
             Err(error) => {
                 let unreadable = BlockedReason::of_unreadable(error)?;
                 self.scan.others.add(with_reason(row(ctx, key, record, DrainRowState::Blocked), &unreadable));

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{context::SchedulerContext, scheduler::SchedulerError};
 
-/// Seconds to which the estimated end is rounded, so that it is not written anew all the time.
+/// Seconds to which the estimated end is rounded, so that it is not written again all the time.
 const ESTIMATE_STEP: i64 = 10;
 /// Most objects that a condition names.
 const MAX_NAMED: usize = 3;

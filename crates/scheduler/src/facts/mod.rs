@@ -1,5 +1,5 @@
-//! Facts in memory: physical clusters, policies, and sums of what is placed. They follow from watch events. Their size
-//! is bounded by the number of physical clusters and policies.
+//! Facts in memory: physical clusters, policies, and sums of the placed objects. They follow from watch events. Their
+//! size is bounded by the number of physical clusters and policies.
 
 pub(crate) mod definitions;
 pub(crate) mod overruns;

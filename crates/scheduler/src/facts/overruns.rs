@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::policy_complaints::PolicyComplaints;
 use crate::{context::SchedulerContext, inputs::DecisionInputs};
 
-/// Most objects for which the outcome of their patches is kept. Beyond them, all are tried anew.
+/// Most objects for which the outcome of their patches is kept. Beyond them, all are tried again.
 const MAX_OUTCOMES: usize = 16 * 1024;
 
 /// Policies whose patches of an object exceed their budget, each with the reason.

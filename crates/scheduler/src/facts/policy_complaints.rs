@@ -16,7 +16,7 @@ pub(crate) struct PolicyComplaints {
 }
 
 impl PolicyComplaints {
-    /// Replaces what is known of one object. Returns true when that changed.
+    /// Replaces the known state of one object. Returns true when that changed.
     pub(crate) fn note(&mut self, key: &ObjectKey, found: Vec<(PolicyRef, String)>) -> bool {
         if found.is_empty() && self.reasons.is_empty() {
             return false;

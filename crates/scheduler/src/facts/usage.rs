@@ -27,7 +27,7 @@ pub(crate) struct PlacedUsage {
 }
 
 impl PlacedUsage {
-    /// Starts a resource anew, before it is listed.
+    /// Starts a resource again, before it is listed.
     pub(crate) fn clear(&mut self, resource: &GroupResource) {
         self.placed.remove(resource);
         self.matched.remove(resource);
@@ -124,7 +124,7 @@ impl PlacedUsage {
         self.matched.values().filter_map(|counts| counts.get(&name)).sum()
     }
 
-    /// Returns the sum of what is placed on a physical cluster.
+    /// Returns the sum of the objects that are placed on a physical cluster.
     pub(crate) fn placed_on(&self, uid: &Uid) -> ResourceAmounts {
         let mut sum = ResourceAmounts::new();
         self.placed.values().filter_map(|sums| sums.get(uid)).for_each(|amounts| add(&mut sum, amounts, 1));

@@ -7,7 +7,7 @@ use portolan_types::{LogicalClusterId, ObjectKey, Uid};
 use super::pulse::ClusterPulse;
 use crate::facts::RegisteredCluster;
 
-/// Age of a taint after which a loss is settled: it counts no more when others are lost.
+/// Age of a taint after which a loss is settled: it no longer counts when others are lost.
 const SETTLED_SECONDS: i64 = 3_600;
 
 /// Physical cluster whose heartbeats are followed.

@@ -135,7 +135,7 @@ pub(crate) fn observe_heartbeat(ctx: &SchedulerContext, key: &ObjectKey, revisio
     ctx.failover.beat(key, revision, heartbeat["unbroken"].as_u64().unwrap_or(0));
 }
 
-/// Follows the silences for ever, and writes what follows from them while this server leads.
+/// Follows the silences forever, and writes what follows from them while this server leads.
 pub(crate) async fn run_failover(ctx: &SchedulerContext) {
     let tick = ctx.failover.timing.tick;
     let mut writer = VerdictWriter::default();
@@ -192,7 +192,7 @@ fn verdict(ctx: &SchedulerContext, one: &WatchedCluster, all: &[WatchedCluster])
     let reaches = |home| lineage.iter().any(|(id, _)| *id == home);
     let is_open = one.is_lost && !one.is_settled;
     let lost = mass_loss(all, reaches, |other| other.is_lost).filter(|_| is_open);
-    // A doubt stops evictions and keeps the taint: the tolerations do not begin anew for each missed heartbeat.
+    // A doubt stops evictions and keeps the taint: the tolerations do not begin again for each missed heartbeat.
     let doubted = mass_loss(all, reaches, |other| other.is_lost || other.is_silent).filter(|_| is_open);
     FailoverVerdict {
         uid: one.uid.clone(),

@@ -50,7 +50,7 @@ async fn list_once(ctx: &SchedulerContext, resource: &GroupResource) -> Result<R
     }
 }
 
-/// Watches a resource for ever. After a gap it lists the resource again and rescans everything.
+/// Watches a resource forever. After a gap it lists the resource again and rescans everything.
 pub(crate) async fn run_feed(
     ctx: &SchedulerContext,
     resource: GroupResource,

@@ -24,7 +24,7 @@ use crate::{
 
 pub use physical_cluster::FINALIZER;
 
-/// Works on the queue for ever.
+/// Works on the queue forever.
 pub(crate) async fn run_worker(ctx: &Arc<SchedulerContext>) {
     loop {
         let task = ctx.queue.tasks.next().await;

@@ -48,7 +48,7 @@ pub(crate) fn is_policy(kind: &GroupVersionKind) -> bool {
     &*kind.group == GROUP && matches!(&*kind.kind, "PlacementPolicy" | "ClusterPlacementPolicy")
 }
 
-/// Writes the status of changed policies for ever. The delay collects changes.
+/// Writes the status of changed policies forever. The delay collects changes.
 pub(crate) async fn run_policy_status(ctx: &SchedulerContext, delay: Duration) {
     loop {
         ctx.signals.policy_status.notified().await;

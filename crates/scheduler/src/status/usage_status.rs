@@ -32,7 +32,7 @@ impl ReportedUsage {
     }
 }
 
-/// Writes changed usage and bounds for ever. The delay collects changes.
+/// Writes changed usage and bounds forever. The delay collects changes.
 pub(crate) async fn run_usage_status(ctx: &SchedulerContext, delay: Duration) {
     let mut written: BTreeMap<Uid, ReportedUsage> = BTreeMap::new();
     loop {

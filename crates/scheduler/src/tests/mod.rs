@@ -208,7 +208,7 @@ impl World {
         self.change(key, |object| object::set_annotation(object, "portolan.dev/pin", Some(to.into()))).await;
     }
 
-    /// Waits until `holds` of the object. The clock jumps ahead when nothing goes on, so that a futile wait fails at
+    /// Waits until `holds` of the object. The clock jumps ahead when nothing continues, so that a futile wait fails at
     /// once.
     async fn until(&self, what: &str, key: &ObjectKey, holds: impl Fn(Option<&Value>) -> bool) {
         let scope = WatchScope::Resource(key.resource.clone(), None);

@@ -11,7 +11,7 @@ pub(crate) fn key(pod: &Value) -> ObjectKey {
     ObjectKey::namespaced(LogicalClusterId::ROOT, GroupResource::new("", "pods"), namespace, name)
 }
 
-/// Reads what is known of the pods of `uid` when there are these.
+/// Reads the known state of the pods of `uid` when there are these.
 pub(crate) fn owned<T>(pods: &[Value], uid: &str, read: impl FnOnce(&OwnedPods) -> T) -> T {
     let index = PodIndex::default();
     pods.iter().for_each(|pod| index.observe(&key(pod), pod));

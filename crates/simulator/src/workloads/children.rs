@@ -93,7 +93,7 @@ impl ChildKinds {
         self.revisions.lock().expect("no code panics under this lock").remove(key);
     }
 
-    /// Reads what is known of the pods that the parent controls.
+    /// Reads the known state of the pods that the parent controls.
     pub(super) fn pods<T>(&self, parent: &PlaneObject, read: impl FnOnce(&OwnedPods) -> T) -> T {
         self.pods.owned(uid_of(&parent.object), read)
     }

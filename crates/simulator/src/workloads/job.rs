@@ -159,7 +159,7 @@ fn deadline(job: &Value, now: Timestamp) -> Option<u64> {
 }
 
 /// The condition `Suspended` and `startTime` as kube-controller-manager keeps them: a Job that is suspended has no
-/// start, and one that is resumed starts anew. Returns the reason of the event, if there is one.
+/// start, and one that is resumed starts again. Returns the reason of the event, if there is one.
 fn suspend(job: &Value, status: &mut Value, conditions: &mut Vec<Value>, now: &str) -> Option<&'static str> {
     let was = conditions.iter().any(|own| text(own, "/type") == "Suspended");
     let is_so = is_true(job, "Suspended");

@@ -34,7 +34,7 @@ pub fn check_binding(binding: &Value) -> Result<(), Status> {
     }
 }
 
-/// Returns the pod, bound to the node that `binding` (core/v1 `Binding`) names. The caller goes on with
+/// Returns the pod, bound to the node that `binding` (core/v1 `Binding`) names. The caller continues with
 /// [`super::prepare_update`] for the subresource `binding`. The binding's uid and resourceVersion are preconditions.
 ///
 /// # Errors

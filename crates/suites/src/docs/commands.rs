@@ -20,7 +20,7 @@ pub(super) enum Stage {
 pub(super) enum Promise {
     /// It ends with this exit code.
     Exits(i32),
-    /// It goes on running, until the commands of the page have run.
+    /// It continues to run, until the commands of the page have run.
     Runs,
 }
 

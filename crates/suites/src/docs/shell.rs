@@ -121,7 +121,7 @@ impl ShellSession {
         }
     }
 
-    /// Starts a command that goes on running, and waits for its output.
+    /// Starts a command that continues to run, and waits for its output.
     fn start(&mut self, command: &PageCommand) -> Result<()> {
         let name = format!("background-{}", self.background.len());
         let script = self.script(&name, &format!("exec {}", command.script), "true")?;

@@ -19,7 +19,7 @@ const RUN_NOTHING: [(&str, &str); 8] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// Permission to turn the deletion of an unreachable copy into a debt, so that upstream can go on.
+/// Permission to turn the deletion of an unreachable copy into a debt, so that upstream can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DebtPermission {
     /// Permitted: the object ends, or it runs nothing, or it tolerates two copies and runs elsewhere.

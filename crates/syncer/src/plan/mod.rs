@@ -185,7 +185,7 @@ fn plan_active(
 }
 
 /// Returns true while a policy suspends the dispatch to the physical cluster: nothing is made or changed there, and
-/// only deletions go on.
+/// only deletions continue.
 fn is_suspended(target: &SyncTarget<'_>, upstream: &UpstreamObject) -> bool {
     PlacementRecord::of(&upstream.object).is_some_and(|record| record.suspended.contains(target.physical))
 }

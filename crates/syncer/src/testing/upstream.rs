@@ -170,7 +170,7 @@ impl MemoryUpstream {
         self.revision.send_modify(|_| ());
     }
 
-    /// Holds projections back from now on, or lets them go on.
+    /// Holds projections back from now on, or lets them continue.
     pub fn hold_projections(&self, are_held: bool) {
         self.are_projections_held.send_replace(are_held);
     }

@@ -110,7 +110,7 @@ impl Worker {
         is_whole
     }
 
-    /// Discovers anew, when it is time. Returns the resources that are served now and are not followed.
+    /// Discovers again, when it is time. Returns the resources that are served now and are not followed.
     async fn refresh_discovery(&self, session: &Session, schedule: &mut DiscoverySchedule) -> Vec<ServedResource> {
         let refreshed = match self.read_custom_rules().await {
             Ok(definitions) => self.discover_with(session, &definitions).await,

@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Counts anew from the next answer.
+    /// Counts again from the next answer.
     pub(super) fn note_silence(&self) {
         self.state().heartbeats.unbroken = 0;
     }

@@ -20,8 +20,8 @@ const CHECK: Duration = Duration::from_secs(60);
 /// Administrator's order about the copies that were left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftBehindOrder {
-    /// Take the copies over: those that upstream places here go on, and the others go as any copy that nothing accounts
-    /// for.
+    /// Take the copies over: those that upstream places here continue, and the others go as any copy that nothing
+    /// accounts for.
     Adopt,
     /// Delete the namespaces with all that is in them.
     Delete,

@@ -87,7 +87,8 @@ pub(super) struct KnownPodAddresses {
 }
 
 impl KnownPodAddresses {
-    /// Merges a read. An address that it lacks stays for [`MISSES`] reads, and all stay if the Services may not be read.
+    /// Merges a read. An address that it lacks stays for [`MISSES`] reads, and all stay if the Services may not be
+    /// read.
     ///
     /// # Errors
     /// Those of the read, but for 403.
@@ -231,7 +232,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Reads what is known of the Secret of an earlier worker.
+    /// Reads the known state of the Secret of an earlier worker.
     async fn read_token_state(&self, view: &CopyView<'_>, uid: &Uid) -> Result<Option<PodTokenState>, SyncError> {
         if view.downstream.is_none() || self.state().pod_tokens.contains_key(view.key) {
             return Ok(None);

@@ -102,7 +102,7 @@ async fn list(
     Ok(version)
 }
 
-/// Follows until the server ends the watch: then at which version to go on; `None` to list again.
+/// Follows until the server ends the watch: then at which version to continue; `None` to list again.
 async fn watch(
     worker: &Worker,
     session: &Session,
@@ -118,7 +118,7 @@ async fn watch(
         let event = match events.next().await {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(Some(reached)),
-            // What came so far is taken in: go on from there.
+            // What came so far is taken in: continue from there.
             Err(DownstreamError::Unreachable(_)) if reached != from => return Ok(Some(reached)),
             Err(error) => return Err(error),
         };

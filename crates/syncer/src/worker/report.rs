@@ -72,7 +72,7 @@ impl Worker {
         let Some(uid) = object::uid(&upstream.object) else { return Ok(()) };
         let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
         let Some(epoch) = record.on(&self.config.uid).map(|copy| copy.epoch) else { return Ok(()) };
-        // Upstream merges the addresses of all copies anew when others are to be published.
+        // Upstream merges the addresses of all copies again when others are to be published.
         let told = fingerprint(&json!([uid.as_str(), epoch, shape(&state), node, record.withdrawn]));
         if self.state().reported.get(&upstream.key) == Some(&told) {
             return Ok(());

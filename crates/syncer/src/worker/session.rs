@@ -96,7 +96,7 @@ impl Session {
         served
     }
 
-    /// Takes in a discovery. A custom kind that is served no more is taken off: only its definition can be gone then.
+    /// Takes in a discovery. A custom kind that is no longer served is taken off: only its definition can be gone then.
     /// The absence of any other resource proves nothing.
     pub(super) fn update_served(&self, found: Discovery) -> ServedChange {
         let mut state = self.served_state();
@@ -168,7 +168,7 @@ impl Session {
     }
 }
 
-/// Connects, keeps the connection, and connects again, for ever.
+/// Connects, keeps the connection, and connects again, forever.
 pub(super) async fn connect_forever(worker: Arc<Worker>) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -332,7 +332,7 @@ async fn wait_for_heartbeat(worker: &Worker, session: &Session, silent_since: Op
     }
 }
 
-/// Reads the accepted audiences again. Copies are planned anew when they have changed.
+/// Reads the accepted audiences again. Copies are planned again when they have changed.
 async fn refresh_audiences(worker: &Worker, session: &Session) {
     let host = worker.connector.host();
     let Ok(now) = AcceptedAudiences::read(&session.api, host.as_deref()).await else { return };

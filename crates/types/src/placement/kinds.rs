@@ -700,7 +700,7 @@ impl ChargedClaims {
 pub struct PlacementCopyStatus {
     /// Name of the physical cluster, for people.
     pub name: String,
-    /// Uid of the `PhysicalCluster`: what is known of another one of the same name says nothing about this copy.
+    /// Uid of the `PhysicalCluster`: the known state of another one of the same name says nothing about this copy.
     pub uid: String,
     /// `Active` or `Leaving`.
     pub phase: String,

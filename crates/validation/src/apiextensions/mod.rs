@@ -34,7 +34,7 @@ pub(super) static RULES: &[(&str, Rules)] = &[(
     },
 )];
 
-/// Definitions that lacked schemas may go on lacking them.
+/// Definitions that lacked schemas may still lack them.
 const OLD_SCHEMAS: &str = "missing schemas";
 
 fn created(new: &At<'_>, errors: &mut Errors) {

@@ -56,7 +56,7 @@ fn storage(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Rule for the group of a data source, which an object may go on breaking.
+/// Rule for the group of a data source, which an object may still break.
 const GROUP: &str = "group of a data source";
 
 /// Validates the data source of a claim.

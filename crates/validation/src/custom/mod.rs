@@ -62,7 +62,7 @@ fn check_status(content: &Content, old: &Value, new: &Value, errors: &mut Errors
     content.rules().check(new, Some(old), errors);
 }
 
-/// Lists that had elements twice before may go on having them.
+/// Lists that had elements twice before may still have them.
 fn check_lists(content: &Content, old: &Value, new: &Value, errors: &mut Errors) {
     let mut before = Errors::default();
     values::check_lists(&Path::default(), old, content.schema(), &mut before);

@@ -244,7 +244,7 @@ async fn until_over<C: Future>(
 }
 
 /// Decides randomly whether a client should open a new connection, which may reach another server. Requests on the
-/// old one, including watches, go on (GOAWAY, RFC 9113, section 6.8).
+/// old one, including watches, continue (GOAWAY, RFC 9113, section 6.8).
 fn sends_away(server: &ApiServer) -> bool {
     let chance = server.config.goaway_chance;
     chance > 0.0 && server.seams().comes_true(chance)

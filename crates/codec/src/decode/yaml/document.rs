@@ -104,7 +104,7 @@ struct Builder<'a> {
     nodes: Nodes<'a>,
     /// The lists and maps that are not at their end yet.
     open: Vec<At>,
-    /// Bytes that tags may still have in their long form: the parser makes it anew for each.
+    /// Bytes that tags may still have in their long form: the parser makes it again for each.
     tags: usize,
     /// Nodes by the parser's number of their anchor.
     anchors: HashMap<usize, At>,

@@ -20,7 +20,7 @@ pub(crate) enum WaitEnd<T> {
     Reached(T),
     /// The time ran out.
     TimedOut,
-    /// The user pressed Ctrl-C. The operation goes on in the server.
+    /// The user pressed Ctrl-C. The operation continues in the server.
     Interrupted,
 }
 

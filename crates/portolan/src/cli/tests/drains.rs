@@ -88,7 +88,7 @@ async fn a_drain_is_paused_taken_over_completed_and_undone() {
 
     let plane = start_in(folder.path(), Engine::Redb).await;
     let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
-    // The simulated physical clusters start anew: their pods are not available for a moment, whatever the drain does.
+    // The simulated physical clusters start again: their pods are not available for a moment, whatever the drain does.
     assert_eq!(places(&root.get(DEPLOYMENTS).await.unwrap()), paused, "nor after a restart");
     root.apply(&drain("paused: false")).await.unwrap();
     let completed = follow(&root, false, |status| status["phase"] == "Completed").await;

@@ -97,7 +97,7 @@ pub(super) fn restarts(pod: &Value) -> bool {
     matches!(text(pod, "/spec/restartPolicy"), "" | "Always")
 }
 
-/// Returns true for an init container that goes on running beside the containers.
+/// Returns true for an init container that continues to run beside the containers.
 pub(super) fn is_sidecar(container: &Value) -> bool {
     text(container, "/restartPolicy") == "Always"
 }

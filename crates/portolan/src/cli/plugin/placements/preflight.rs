@@ -17,7 +17,7 @@ pub(super) fn is_namespace(of: &ResourceType) -> bool {
     of.group.is_empty() && of.kind == "Namespace"
 }
 
-/// Returns the plan. Without the right to plans, or a server that has them, there is none: the move goes on without.
+/// Returns the plan. Without the right to plans, or a server that has them, there is none: the move continues without.
 ///
 /// # Errors
 /// Any other refusal of the plan, such as an unknown physical cluster.

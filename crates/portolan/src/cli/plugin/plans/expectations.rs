@@ -11,7 +11,7 @@ use super::{copies_text, text::object_name};
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PlanExpectations {
-    /// Most objects that move or are divided anew, without those that follow.
+    /// Most objects that move or are divided again, without those that follow.
     moves: Option<u64>,
     /// Most objects that are refused.
     refused: Option<u64>,

@@ -52,7 +52,7 @@ impl AnsweredPlan {
         Ok(Self { review, status })
     }
 
-    /// Returns true if an object would move, be divided anew or be refused.
+    /// Returns true if an object would move, be divided again or be refused.
     pub(crate) fn changes_something(&self) -> bool {
         let PlanCounts { moves, followers, splits, refused } = self.status.counts;
         moves + followers + splits + refused > 0 || !self.status.hidden.is_empty()
