@@ -189,7 +189,7 @@ fn charged(placement: &Value) -> (&str, PlacementStatus) {
     (name, serde_json::from_value(status).unwrap_or_default())
 }
 
-/// Returns true for an object that a physical cluster made of a template: the template is charged.
+/// Returns true for an object that a physical cluster made from a template. The object with the template is charged.
 fn is_charged_above(resource: &GroupResource, object: &Value) -> bool {
     let is_pod = resource.group.is_empty() && *resource.resource == *"pods";
     if !is_pod || object::label(object, annotations::PROJECTED_FROM).is_none() {
@@ -199,7 +199,7 @@ fn is_charged_above(resource: &GroupResource, object: &Value) -> bool {
     matches!(kind, Some("ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController"))
 }
 
-/// Returns the custom resource of `count/<plural>.<group>`; groups of Kubernetes have been looked up before.
+/// Returns the custom resource of `count/<plural>.<group>`. Built-in groups are handled by the caller.
 fn custom(name: &str) -> Option<GroupResource> {
     let (resource, group) = name.strip_prefix("count/")?.split_once('.')?;
     group.contains('.').then(|| GroupResource::new(group, resource))

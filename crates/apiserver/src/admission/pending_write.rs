@@ -1,4 +1,4 @@
-//! Write whose companions admission adds.
+//! Write under admission, to which plugins add writes of other objects.
 
 use portolan_types::{Status, object};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) struct PendingWrite<'a> {
 }
 
 impl PendingWrite<'_> {
-    /// Builds the 403 for a write that may not be.
+    /// Returns the 403 that refuses the write.
     pub(super) fn forbidden(&self, why: impl std::fmt::Display) -> Status {
         Status::forbidden(&self.request.kind.group_resource(), object::name(self.object), why)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Time for streams to say goodbye.
+/// Time in which streams send their last message.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Tasks that outlive their requests, and the signal that ends streams. Clones share both.
@@ -16,7 +16,7 @@ pub(crate) struct StreamContext {
 }
 
 impl StreamContext {
-    /// Waits for the tasks, for a second at most: a client that does not read the goodbye does not get it.
+    /// Waits for the tasks, for at most a second. A client that does not read in that time misses the last message.
     pub(crate) async fn wait(&self) {
         self.tasks.close();
         let _ = tokio::time::timeout(GOODBYE, self.tasks.wait()).await;

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Context as _;
 
-/// Error for a closed output. It is not a failure: the command just ends.
+/// Error of a write to a closed output. It is not a failure: the command ends with exit code 0.
 #[derive(Debug)]
 pub(super) struct OutputClosed;
 

@@ -167,8 +167,8 @@ impl EtcdCore {
         Ok(())
     }
 
-    /// Updates the known damage by an event. A damaged object that was deleted or rewritten is removed, by whichever
-    /// server; a malformed key is known as long as it exists; a swept logical cluster has nothing left.
+    /// Updates the known damage by an event. An object is removed from it once any server has deleted or rewritten the
+    /// object, a malformed key once it is deleted, and all damage of a logical cluster once the cluster is swept.
     fn update_damage(&self, event: &proto::Event) {
         let Some(kv) = event.kv.as_ref() else { return };
         if let (Some(cluster), EventType::Delete) = (self.layout.swept(&kv.key), event.r#type()) {

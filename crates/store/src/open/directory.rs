@@ -127,7 +127,8 @@ pub(super) fn open_without_writing(
     Ok((Box::new(kv), LockedDataDir { dir, files, is_read_only: true, _lock: lock }))
 }
 
-/// Returns true if a store was not opened only because it has an older format and nothing may be written.
+/// Returns true if the only reason why a store was not opened is that it has an older format and nothing may be
+/// written.
 pub(super) fn is_older_format(error: &OpenError) -> bool {
     matches!(error, OpenError::Io { source, .. } if source.get_ref().is_some_and(|source| source.is::<OlderLayout>()))
 }
@@ -152,9 +153,9 @@ fn shared_lock(dir: &Path) -> Result<Option<File>, OpenError> {
 
 /// Creates a store in a data directory that has none, with the content that `fill` writes.
 ///
-/// `Occupied` if there is a store; those of `fill`, and of using the directory. No store is left then, and no empty one
-/// is created there until the restore was repeated or its leftover removed.
-/// this has been done again, or what is left was removed.
+/// # Errors
+/// `Occupied` if there is a store; the errors of `fill`, and of using the directory. After an error the directory has
+/// no store, and none is created there until the restore is repeated or its leftover is removed.
 pub(crate) fn create_store<T, E: From<OpenError> + From<OccupiedDataDir>>(
     config: &StoreConfig,
     fill: impl FnOnce(&dyn OrderedKv) -> Result<T, E>,

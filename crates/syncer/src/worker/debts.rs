@@ -24,7 +24,7 @@ impl Worker {
         let limited = self.state().limited_session.clone();
         let session = limited.map_or_else(|| self.session(), Ok)?;
         let Ok(place) = self.debt_ref(debt) else {
-            // Nothing can have been made where nothing has a place.
+            // The object has no name downstream, so it cannot have a copy.
             return self.settle_debt(debt).await;
         };
         if rules::is_forbidden(&debt.key.resource) && debt.source.is_none() || self.has_returned(debt).await? {
@@ -63,8 +63,8 @@ impl Worker {
         Ok(object::uid(&upstream.object).as_ref() == Some(&debt.uid) && self.entry(&upstream).is_some())
     }
 
-    /// Returns true for exactly the copy that the debt is about, not one of a later epoch, or for its projection's
-    /// source.
+    /// Returns true if `live` is the copy that the debt records, and not one of a later epoch. For the debt of a
+    /// projected object, `live` has to be the source of the projection.
     fn is_owed(&self, debt: &Debt, live: &Value) -> bool {
         match &debt.source {
             Some(source) => {

@@ -77,8 +77,8 @@ impl Worker {
         keys.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
     }
 
-    /// Records an object that is placed here. Any other was read since something downstream named it, which anybody can
-    /// write there.
+    /// Records an object that is placed here. An object that is not was read only because an object downstream names
+    /// it; users of the physical cluster can write such names, so it is not recorded.
     pub(super) fn record_known(&self, upstream: &UpstreamObject) {
         if let Some(uid) = object::uid(&upstream.object).filter(|_| self.entry(upstream).is_some()) {
             self.state().known.insert(upstream.key.clone(), uid);

@@ -95,15 +95,15 @@ impl RouteEndpoint {
 /// Authorization policy of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoutePolicy {
-    /// The same in all logical clusters, so none is resolved: the bindings of root decide over the path.
+    /// The path is the same in all logical clusters, so none is resolved. The RBAC bindings of root decide.
     Server,
-    /// The bindings of the logical cluster decide over the path.
+    /// The RBAC bindings of the logical cluster decide on the path.
     Path,
-    /// The bindings of the logical cluster decide over the resource.
+    /// The RBAC bindings of the logical cluster decide on the resource.
     Resource,
-    /// Agents only, whatever roles are bound. Agents get nothing else.
+    /// Only agents may use the route, whatever roles are bound. An agent may use no other route.
     Agent,
-    /// Everybody but agents: pages of the console, and sign-in. They hold nothing of any tenant.
+    /// All clients but agents may use the route. Pages of the console and sign-in contain no data of tenants.
     Console,
 }
 
@@ -277,8 +277,8 @@ fn is_builtin(group: &str) -> bool {
     KindTable::builtin().kinds().any(|kind| kind.served && *kind.gvk.group == *group)
 }
 
-/// Completes the captures of subresources that the pattern spells out, and those of `namespaces`, whose objects are in
-/// themselves for authorization.
+/// Completes captures that no placeholder has: a subresource that is part of the pattern, and the namespace of a
+/// request for a Namespace. As in Kubernetes, authorization treats a Namespace as an object within itself.
 fn complete(route: &Route, captures: &mut Captures) {
     if route.pattern.ends_with("/namespaces/{name}/status") || route.pattern.ends_with("/namespaces/{name}/finalize") {
         captures.resource = "namespaces".into();

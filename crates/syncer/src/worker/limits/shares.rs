@@ -65,7 +65,8 @@ impl ClusterShares {
         }
     }
 
-    /// Returns why `wanted` in the place of `before` is too much, when `held` is held in all.
+    /// Returns the reason if the demand `wanted`, which replaces `before`, exceeds a share. `held` is the demand of all
+    /// copies.
     pub(in crate::worker) fn excess(
         &self,
         limits: &SyncLimits,
