@@ -115,7 +115,7 @@ fn plan(bencher: Bencher, objects: usize, change: &PlannedChange, moves: usize) 
 
 #[divan::bench(args = [10_000, 100_000], sample_count = 3, sample_size = 1)]
 fn all_move(bencher: Bencher, objects: usize) {
-    plan(bencher, objects, &PlannedChange::Drain { key: physical("east") }, objects);
+    plan(bencher, objects, &PlannedChange::Drain { key: physical("east"), force: false }, objects);
 }
 
 #[divan::bench(args = [10_000, 100_000], sample_count = 3, sample_size = 1)]

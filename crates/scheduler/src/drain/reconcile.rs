@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use portolan_types::{
     ObjectKey, object,
-    placement::{DrainPhase, DrainPlan, DrainStatus, DrainedCluster},
+    placement::{DrainPhase, DrainPlan, DrainStatus, DrainedCluster, WhenBlocked},
 };
 use tracing::Span;
 
@@ -192,7 +192,8 @@ async fn plan(
         let facts = ctx.facts();
         clusters.iter().filter_map(|cluster| Some(facts.physical(&cluster.uid)?.key.clone())).collect()
     };
-    let changes: Vec<_> = keys.into_iter().map(|key| PlannedChange::Drain { key }).collect();
+    let force = drain.spec.when_blocked == WhenBlocked::Force;
+    let changes: Vec<_> = keys.into_iter().map(|key| PlannedChange::Drain { key, force }).collect();
     let planned = Scheduler { ctx: ctx.clone() }.plan(drain.key.cluster, &changes).await;
     let plan = match planned {
         Ok(plan) => plan,

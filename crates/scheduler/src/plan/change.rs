@@ -72,6 +72,8 @@ pub enum PlannedChange {
     Drain {
         /// Key of a `PhysicalCluster`.
         key: ObjectKey,
+        /// True moves objects that are held by their volumes or because they have started.
+        force: bool,
     },
 }
 
@@ -87,7 +89,7 @@ impl PlannedChange {
             | Self::Bounds { key, .. }
             | Self::Pin { key, .. }
             | Self::Lose { key }
-            | Self::Drain { key } => key,
+            | Self::Drain { key, .. } => key,
         }
     }
 

@@ -21,18 +21,22 @@ const NAME: &str = "planned";
 #[derive(Default)]
 pub(super) struct PlannedDrain {
     from: BTreeSet<Uid>,
+    /// Those of them that are drained by force.
+    forced: BTreeSet<Uid>,
 }
 
 impl PlannedDrain {
     /// Returns the drain of the changes. Its physical clusters take nothing new in `facts`.
     pub(super) fn of(changes: &[PlannedChange], facts: &mut Facts) -> Self {
-        let drained = |change: &PlannedChange| match change {
-            PlannedChange::Drain { key } => facts.registered_in(key.cluster, &key.name).cloned(),
-            _ => None,
-        };
-        let from: BTreeSet<Uid> = changes.iter().filter_map(drained).collect();
-        from.iter().for_each(|uid| facts.drain_physical(uid));
-        Self { from }
+        let mut planned = Self::default();
+        for change in changes {
+            let PlannedChange::Drain { key, force } = change else { continue };
+            let Some(uid) = facts.registered_in(key.cluster, &key.name).cloned() else { continue };
+            facts.drain_physical(&uid);
+            planned.forced.extend(force.then(|| uid.clone()));
+            planned.from.insert(uid);
+        }
+        planned
     }
 
     /// Marks the record of an object with a copy that is to leave.
@@ -40,6 +44,7 @@ impl PlannedDrain {
         if !record.active().any(|copy| self.from.contains(&copy.uid)) {
             return;
         }
+        let force = record.active().any(|copy| self.forced.contains(&copy.uid));
         record.drain = Some(Box::new(DrainMark {
             cluster: String::new(),
             home: String::new(),
@@ -47,7 +52,7 @@ impl PlannedDrain {
             uid: NAME.parse().expect("the uid is a constant"),
             stage: DrainStage::Leaving,
             from: self.from.iter().cloned().collect(),
-            force: false,
+            force,
             since: 0,
             available: 0,
             downtime: 0,

@@ -6,7 +6,7 @@ use portolan_types::{
     GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, Scope, StatusCause, annotations, object,
     placement::{
         GROUP, MAX_PLAN_CHANGES, MAX_PLAN_ROWS, PlacementPlanSpec, PlanBounds, PlanChange, PlanPin, PlanTaint,
-        PlanTarget,
+        PlanTarget, WhenBlocked,
     },
     quoted::go_quoted,
 };
@@ -102,6 +102,10 @@ impl ChangeReader<'_> {
         } else if named.len() > 1 {
             self.cause("Forbidden", path, format!("Forbidden: may not set both {}", named.join(" and ")));
         }
+        if change.when_blocked.is_some() && change.drain.is_empty() {
+            let field = format!("{path}.whenBlocked");
+            self.cause("Forbidden", &field, "Forbidden: may only be set beside drain".to_owned());
+        }
         named.len() == 1
     }
 
@@ -109,7 +113,8 @@ impl ChangeReader<'_> {
         if !self.has_one_field(path, change) {
             return Ok(());
         }
-        let PlanChange { apply, delete, taint, cordon, bounds, pin, lose, drain } = change;
+        let PlanChange { apply, delete, taint, cordon, bounds, pin, lose, drain, when_blocked } = change;
+        let force = *when_blocked == Some(WhenBlocked::Force);
         if let Some(object) = apply {
             self.read_apply(&format!("{path}.apply"), object);
         }
@@ -132,14 +137,14 @@ impl ChangeReader<'_> {
             self.read_pin(&format!("{path}.pin"), pin).await?;
         }
         self.read_names(&format!("{path}.lose"), lose, |key| PlannedChange::Lose { key }).await?;
-        self.read_names(&format!("{path}.drain"), drain, |key| PlannedChange::Drain { key }).await
+        self.read_names(&format!("{path}.drain"), drain, |key| PlannedChange::Drain { key, force }).await
     }
 
     async fn read_names(
         &mut self,
         path: &str,
         names: &[String],
-        change: fn(ObjectKey) -> PlannedChange,
+        change: impl Fn(ObjectKey) -> PlannedChange,
     ) -> Result<(), SchedulerError> {
         for (at, name) in names.iter().enumerate() {
             let field = format!("{path}[{at}]");

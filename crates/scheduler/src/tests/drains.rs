@@ -445,7 +445,7 @@ async fn a_job_that_has_ended_is_left_behind_by_no_drain() {
     let complete = json!({"conditions": [{"type": "Complete", "status": "True"}]});
     world.change(&job, |job| job["status"] = complete.clone()).await;
     world.settle().await;
-    let drain = PlannedChange::Drain { key: physical_key("east") };
+    let drain = PlannedChange::Drain { key: physical_key("east"), force: false };
     let plan = world.scheduler.plan(LogicalClusterId::ROOT, &[drain]).await.unwrap();
     assert_eq!(plan.counts().moves, 3, "{plan:#?}");
     world.drain("d", json!({"physicalClusters": ["east"], "budget": {"maxMoving": 3}})).await;

@@ -79,12 +79,12 @@ async fn the_effect_of_each_change() {
     let nowhere = json!({"resources": apps, "count": 0});
     let all_leave = "!db east MoveRefused, solo east>west, web east*2>west*2, ~settings east>west";
     for (case, home, change, expected) in [
-        ("a drain", ROOT, PlannedChange::Drain { key: physical("east") }, all_leave),
+        ("a drain", ROOT, PlannedChange::Drain { key: physical("east"), force: false }, all_leave),
         ("a taint that moves", ROOT, on_east("NoExecute"), all_leave),
         ("a taint that keeps off", ROOT, on_east("NoSchedule"), ""),
         ("a cordon", ROOT, PlannedChange::Cordon { key: physical("east"), unschedulable: true }, ""),
         ("a deletion", ROOT, PlannedChange::Delete { key: physical("east") }, all_leave),
-        ("the drain of another one", ROOT, PlannedChange::Drain { key: physical("west") }, ""),
+        ("the drain of another one", ROOT, PlannedChange::Drain { key: physical("west"), force: false }, ""),
         ("a pin", SHOP, pin("deployments.apps/shop/web", "west"), "web east*2>west*2, ~settings east>west"),
         ("a pin of what has volumes", SHOP, pin("statefulsets.apps/shop/db", "west"), "!db east MoveRefused"),
         ("a pin of the namespace", SHOP, pin("namespaces/shop", "west"), all_leave),
@@ -108,7 +108,7 @@ async fn a_drain_moves_also_what_tolerates_every_taint() {
     let spec = json!({"resources": apps, "tolerations": [{"operator": "Exists"}]});
     world.policy(ROOT, "tolerant", spec).await;
     world.settle().await;
-    let drain = [PlannedChange::Drain { key: physical("east") }];
+    let drain = [PlannedChange::Drain { key: physical("east"), force: false }];
     let plan = world.scheduler.plan(ROOT, &drain).await.unwrap();
     assert_eq!(rows(&plan), "!db east MoveRefused, solo east>west, web east*2>west*2, ~settings east>west");
     assert!(plan.moves.iter().filter(|row| !row.follows).all(|row| row.reason == "by a drain"), "{plan:#?}");
@@ -117,6 +117,19 @@ async fn a_drain_moves_also_what_tolerates_every_taint() {
     let spec = json!({"spec": {"physicalClusters": ["east"]}});
     let key = key(ROOT, "drains.portolan.dev/d");
     world.create(key, "portolan.dev/v1alpha1", "Drain", spec).await;
+    world.until("it moves", &shop("deployments.apps/shop/web"), |web| words(web).contains("west")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_by_force_moves_what_it_was_planned_to_move() {
+    let world = inhabited_world().await;
+    let spec = json!({"changes": [{"drain": ["east"], "whenBlocked": "Force"}]});
+    let spec: PlacementPlanSpec = serde_json::from_value(spec).unwrap();
+    let changes = world.scheduler.planned_changes(ROOT, &spec).await.unwrap().unwrap();
+    let plan = world.scheduler.plan(ROOT, &changes).await.unwrap();
+    assert_eq!(rows(&plan), "db east*1>west*1, solo east>west, web east*2>west*2, ~settings east>west");
+    let spec = json!({"spec": {"physicalClusters": ["east"], "whenBlocked": "Force", "expectPlan": plan.hash}});
+    world.create(key(ROOT, "drains.portolan.dev/d"), "portolan.dev/v1alpha1", "Drain", spec).await;
     world.until("it moves", &shop("deployments.apps/shop/web"), |web| words(web).contains("west")).await;
 }
 
@@ -138,7 +151,8 @@ async fn capacity_and_disruption_budgets_are_those_after_the_moves() {
     let budget = json!({"spec": {"selector": {"matchLabels": {"app": "solo"}}}, "status": {"disruptionsAllowed": 0}});
     world.create(shop("poddisruptionbudgets.policy/shop/none"), "policy/v1", "PodDisruptionBudget", budget).await;
     world.settle().await;
-    let plan = world.scheduler.plan(ROOT, &[PlannedChange::Drain { key: physical("east") }]).await.unwrap();
+    let plan =
+        world.scheduler.plan(ROOT, &[PlannedChange::Drain { key: physical("east"), force: false }]).await.unwrap();
     let cpu = |amounts: &BTreeMap<String, portolan_types::quantity::Quantity>| {
         amounts.get("cpu").map_or("0".to_owned(), ToString::to_string)
     };
@@ -194,7 +208,7 @@ async fn a_plan_has_the_hash_of_its_write_and_reads_one_snapshot() {
 #[tokio::test(start_paused = true)]
 async fn a_plan_about_too_many_objects_is_refused() {
     let world = inhabited_world().await;
-    let drain = [PlannedChange::Drain { key: physical("east") }];
+    let drain = [PlannedChange::Drain { key: physical("east"), force: false }];
     for (most, is_refused) in [(2, true), (3, true), (20, false)] {
         let plan = world.scheduler.plan_within(ROOT, &drain, most).await;
         assert_eq!(matches!(plan, Err(PlanError::TooManyObjects)), is_refused, "{most}");
@@ -212,6 +226,13 @@ async fn bad_requests_name_the_field() {
         ("nothing", ROOT, json!([]), "spec.changes", "FieldValueRequired"),
         ("an empty change", ROOT, json!([{}]), "spec.changes[0]", "FieldValueRequired"),
         ("two in one", ROOT, json!([{"lose": ["east"], "drain": ["west"]}]), "spec.changes[0]", "FieldValueForbidden"),
+        (
+            "force without a drain",
+            ROOT,
+            json!([{"lose": ["east"], "whenBlocked": "Force"}]),
+            "spec.changes[0].whenBlocked",
+            "FieldValueForbidden",
+        ),
         (
             "an unknown one",
             ROOT,
@@ -488,7 +509,8 @@ async fn what_does_not_fit_elsewhere_as_a_whole_is_refused_by_plan_and_drain_ali
     world.policy(SHOP, "divide", divide).await;
     world.physical("west", json!({"bounds": {"cpu": "1"}}), true).await;
     world.settle().await;
-    let plan = world.scheduler.plan(ROOT, &[PlannedChange::Drain { key: physical("east") }]).await.unwrap();
+    let plan =
+        world.scheduler.plan(ROOT, &[PlannedChange::Drain { key: physical("east"), force: false }]).await.unwrap();
     let refused: Vec<_> = plan.refused.iter().map(|row| (row.key.clone(), row.reason)).collect();
     assert_eq!((plan.moves.len(), refused), (0, vec![(web, "NoRoom")]), "{plan:#?}");
 }

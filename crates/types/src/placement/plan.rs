@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ResourceAmounts, Taint};
+use super::{GROUP, ResourceAmounts, Taint, WhenBlocked};
+use crate::{GroupResource, LogicalClusterId, ObjectKey};
 
 /// Most changes of one plan.
 pub const MAX_PLAN_CHANGES: usize = 100;
@@ -13,6 +14,19 @@ pub const MAX_PLANNED_OBJECTS: usize = 100_000;
 pub const DEFAULT_PLAN_ROWS: usize = 500;
 /// Most rows that the status of a plan lists.
 pub const MAX_PLAN_ROWS: usize = 10_000;
+
+/// Returns true for policies and physical clusters: placements depend on them.
+pub fn is_plan_input(resource: &GroupResource) -> bool {
+    let plural = &*resource.resource;
+    *resource.group == *GROUP && matches!(plural, "placementpolicies" | "clusterplacementpolicies" | "physicalclusters")
+}
+
+/// Returns the key of the plan fence, an object of Portolan's own bookkeeping. Each write of an input of plans through
+/// the API writes it too, so its revision tells that one was written since a plan, also one that did not exist then.
+pub fn plan_fence() -> ObjectKey {
+    let resource = GroupResource::new("internal.portolan.dev", "planfences");
+    ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, resource, "plans".parse().expect("the name is a constant"))
+}
 
 /// `spec` of a `PlacementPlan`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,7 +40,7 @@ pub struct PlacementPlanSpec {
     pub limit: Option<u32>,
 }
 
-/// Change of a plan: exactly one field is set.
+/// Change of a plan: exactly one field is set, besides `when_blocked`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlanChange {
@@ -54,6 +68,9 @@ pub struct PlanChange {
     /// Names of physical clusters that would be drained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drain: Vec<String>,
+    /// `whenBlocked` of the drain, `Wait` if absent. Only `Force` plans other moves. It is set beside `drain` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_blocked: Option<WhenBlocked>,
 }
 
 /// Object in the workspace of a plan.

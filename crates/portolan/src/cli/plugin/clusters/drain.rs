@@ -136,7 +136,8 @@ impl DrainArgs {
     }
 
     async fn plan(&self, ctx: &mut PluginContext, cluster: &RegisteredCluster) -> anyhow::Result<u8> {
-        let change = PlanChange { drain: self.names.clone(), ..PlanChange::default() };
+        let when_blocked = self.when_blocked.map(Into::into);
+        let change = PlanChange { drain: self.names.clone(), when_blocked, ..PlanChange::default() };
         let plan = AnsweredPlan::ask(ctx, cluster.home.as_ref(), vec![change], None).await?;
         ctx.print_warnings();
         plan.print(ctx, &self.format)?;
