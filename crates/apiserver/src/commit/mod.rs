@@ -7,7 +7,10 @@ use std::sync::Arc;
 use portolan_store::{
     AccountLimit, Committed, Durable, Expect, StoreError, StoredObject, StoredUsage, Transaction, Write,
 };
-use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion, Status};
+use portolan_types::{
+    LogicalClusterId, ObjectKey, Record, ResourceVersion, Status,
+    placement::{is_plan_input, plan_fence},
+};
 
 use crate::{
     directory::{Directory, LogicalCluster, UncommittedCluster},
@@ -40,6 +43,8 @@ pub(crate) struct ObjectCommit {
     pub(crate) record: Option<Record>,
     /// Preconditions on other objects.
     pub(crate) checks: Vec<(ObjectKey, Expect)>,
+    /// State of the plan fence that the write expects.
+    pub(crate) fence: Option<Expect>,
     /// Writes of other objects in the same transaction.
     pub(crate) companions: Vec<Write>,
     /// Directory entry among the companions; the directory has it as soon as it is committed.
@@ -116,13 +121,17 @@ impl From<Status> for CommitError {
 impl ObjectCommit {
     /// Returns the write of one object alone.
     pub(crate) fn new(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
-        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None, lock: None }
+        let (checks, companions) = (Vec::new(), Vec::new());
+        Self { key, expect, record, checks, fence: None, companions, entry: None, lock: None }
     }
 
     fn transaction(&self, context: &CommitContext) -> Transaction {
         let own = Write { key: self.key.clone(), expect: self.expect, record: self.record.clone() };
-        let writes = std::iter::once(own).chain(self.companions.iter().cloned()).collect();
-        let transaction = Transaction { checks: self.checks.clone(), writes, accounts: Vec::new() };
+        let fence = is_plan_input(&self.key.resource).then(|| fence_write(self.fence));
+        let writes = std::iter::once(own).chain(self.companions.iter().cloned()).chain(fence.clone()).collect();
+        let mut checks = self.checks.clone();
+        checks.extend(self.fence.filter(|_| fence.is_none()).map(|expect| (plan_fence(), expect)));
+        let transaction = Transaction { checks, writes, accounts: Vec::new() };
         Transaction { accounts: accounts(context, &transaction, self.entry.as_ref()), ..transaction }
     }
 
@@ -174,10 +183,30 @@ impl ObjectCommit {
         } else {
             storage.store.commit(transaction).await.map(Durable::into_inner)
         };
+        if let Err(StoreError::Damaged { key, .. }) = &committed
+            && *key == plan_fence()
+        {
+            return Err(Box::pin(remove_damaged_fence(storage, &self.key)).await);
+        }
         let revision = committed.map_err(|error| raced(&storage.directory, &self.key, &error))?.first.plus(own);
         portolan_types::failpoint!("api/commit-done");
         tracing::Span::current().record("revision", revision.get());
         Ok(self.stored(revision, last))
+    }
+}
+
+/// Returns the write of the plan fence beside that of an input of plans.
+fn fence_write(expect: Option<Expect>) -> Write {
+    let record = Record::of(&serde_json::json!({"metadata": {"name": "plans"}}));
+    Write { key: plan_fence(), expect: expect.unwrap_or(Expect::Anything), record: Some(record) }
+}
+
+/// Removes a damaged plan fence. Returns the error that makes the write of `key` try again.
+async fn remove_damaged_fence(storage: &StorageContext, key: &ObjectKey) -> CommitError {
+    let removal = Transaction::one(plan_fence(), Expect::Damaged, None);
+    match storage.store.commit(removal).await {
+        Ok(_) => CommitError::Raced(Status::modified(&key.resource, &key.name)),
+        Err(error) => raced(&storage.directory, key, &error),
     }
 }
 

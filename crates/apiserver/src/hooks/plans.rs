@@ -33,6 +33,8 @@ pub struct WritePlan {
     pub hash: String,
     /// Objects that the plan depends on, with the revisions that were read: at most 90.
     pub basis: Vec<(ObjectKey, ResourceVersion)>,
+    /// Revision of the plan fence that was read; `None` if there was none.
+    pub fence: Option<ResourceVersion>,
 }
 
 /// Planner of writes.

@@ -24,6 +24,7 @@ mod limits;
 mod mutating;
 mod nowhere;
 mod outcomes;
+mod plans;
 mod policies;
 mod quotas;
 mod races;

@@ -27,6 +27,8 @@ pub struct Plan {
     pub budgets: Vec<BudgetRow>,
     /// Policies and physical clusters that the plan depends on, with the revisions that were read, nearest first.
     pub basis: Vec<(ObjectKey, ResourceVersion)>,
+    /// Revision of the plan fence in the snapshot; `None` if there is none yet.
+    pub fence: Option<ResourceVersion>,
 }
 
 impl Plan {

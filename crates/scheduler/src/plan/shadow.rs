@@ -9,7 +9,7 @@ use portolan_placement::{PlacementDecision, PlacementInputs, Workload, contribut
 use portolan_store::{DynStore, RangeRequest, RangeScope, RevisionHold};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid,
-    placement::{PlacedCopy, PlacementRecord},
+    placement::{PlacedCopy, PlacementRecord, plan_fence},
 };
 
 use super::{PlanError, change::PlannedChange, planned_drain::PlannedDrain, scope::PlanScope, snapshot::PlanSnapshot};
@@ -94,6 +94,7 @@ pub(super) struct ShadowPair {
     pub(super) snapshot: Arc<PlanSnapshot>,
     pub(super) at: ResourceVersion,
     pub(super) basis: Vec<(ObjectKey, ResourceVersion)>,
+    pub(super) fence: Option<ResourceVersion>,
     _hold: RevisionHold,
 }
 
@@ -112,6 +113,7 @@ impl ShadowPair {
         let mut reader = FactReader { ctx, at, facts: ctx.facts().copy_for_plan(), basis: Vec::new() };
         reader.read_physical_clusters().await?;
         reader.read_policies(scope).await?;
+        let fence = reader.read_fence().await?;
         let FactReader { facts, basis, .. } = reader;
         let basis = nearest(ctx, scope, basis);
         let mut planned = facts.copy_for_plan();
@@ -133,6 +135,7 @@ impl ShadowPair {
             snapshot: after,
             at,
             basis,
+            fence,
             _hold: hold,
         })
     }
@@ -274,6 +277,14 @@ impl FactReader<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Returns the revision of the plan fence.
+    async fn read_fence(&self) -> Result<Option<ResourceVersion>, SchedulerError> {
+        let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, plan_fence().resource);
+        let request = RangeRequest { at: Some(self.at), ..RangeRequest::all(scope).skip_damaged() };
+        let page = self.ctx.objects.store().range(request).await?;
+        Ok(page.objects.first().map(|stored| stored.revision))
     }
 
     /// Reads a range, page by page, and notes it in the basis.

@@ -99,6 +99,7 @@ impl<'a> PlanRun<'a> {
             capacity,
             budgets,
             basis: self.shadow.basis,
+            fence: self.shadow.fence,
         };
         Ok((plan, self.shadow.snapshot.is_torn()))
     }

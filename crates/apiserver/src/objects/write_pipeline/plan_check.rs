@@ -1,6 +1,6 @@
 //! Plans in the write pipeline. A dry run reports its plan in a `Warning` header. A write with the annotation
 //! `portolan.dev/expect-plan` is refused if its plan would now be another, and committed only if the policies and
-//! physical clusters are still those of the plan.
+//! physical clusters are still those of the plan: none has been written, also none that is new.
 
 use portolan_store::Expect;
 use portolan_types::{Status, StatusCause, annotations, quoted::go_quoted};
@@ -49,6 +49,7 @@ impl Admitted<'_> {
         if expected.is_some() {
             let basis = plan.basis.into_iter().filter(|(of, _)| *of != key);
             commit.checks.extend(basis.map(|(of, revision)| (of, Expect::At(revision))));
+            commit.fence = Some(plan.fence.map_or(Expect::Absent, Expect::At));
         }
         Ok(())
     }
