@@ -33,9 +33,6 @@ pub use rows::{BudgetRow, CapacityRow, Plan, PlanRow, PlannedPlace, RefusedRow};
 use crate::scheduler::{Scheduler, SchedulerError};
 use workloads::PlanRun;
 
-/// Plans that are repeated because the store was written while one was made, before the last one counts.
-const MAX_TRIES: usize = 3;
-
 /// Failure of a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -76,14 +73,6 @@ impl Scheduler {
     ) -> Result<Plan, PlanError> {
         let _timer = self.ctx.metrics.plan_seconds.start_timer();
         self.ctx.fact_barrier.wait_for(self.ctx.objects.store().current()).await?;
-        let mut tries = 1;
-        loop {
-            let run = PlanRun::start(&self.ctx, home, changes).await?.within(most);
-            let (plan, is_torn) = run.finish().await?;
-            if !is_torn || tries == MAX_TRIES {
-                return Ok(plan);
-            }
-            tries += 1;
-        }
+        PlanRun::start(&self.ctx, home, changes).await?.within(most).finish().await
     }
 }

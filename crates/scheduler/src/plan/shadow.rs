@@ -12,7 +12,13 @@ use portolan_types::{
     placement::{PlacedCopy, PlacementRecord, plan_fence},
 };
 
-use super::{PlanError, change::PlannedChange, planned_drain::PlannedDrain, scope::PlanScope, snapshot::PlanSnapshot};
+use super::{
+    PlanError,
+    change::PlannedChange,
+    planned_drain::PlannedDrain,
+    scope::PlanScope,
+    snapshot::{PlanSnapshot, read_at},
+};
 use crate::{
     context::SchedulerContext,
     decide::{DecisionView, decide},
@@ -121,6 +127,7 @@ impl ShadowPair {
         let now = ctx.now();
         for change in changes {
             let stored = read_at(store, change.key(), at).await?;
+            let stored = stored.map(|stored| stored.to_value()).transpose()?;
             written.extend(put_change(&mut planned, change, stored, now));
         }
         let drain = PlannedDrain::of(changes, &mut planned);
@@ -166,25 +173,6 @@ fn put_change(
         return None;
     }
     Some((key.clone(), object))
-}
-
-/// Reads one object as it was at a revision. One that was written since is read as it is: the plan is repeated then.
-async fn read_at(
-    store: &DynStore,
-    key: &ObjectKey,
-    at: ResourceVersion,
-) -> Result<Option<serde_json::Value>, SchedulerError> {
-    let scope = match key.namespace() {
-        Some(namespace) => RangeScope::Namespace(key.cluster, key.resource.clone(), namespace.clone()),
-        None => RangeScope::Cluster(key.cluster, key.resource.clone()),
-    };
-    let Some(stored) = store.get(key).await? else { return Ok(None) };
-    if stored.revision <= at {
-        return Ok(Some(stored.to_value()?));
-    }
-    let page = store.range(RangeRequest { at: Some(at), ..RangeRequest::all(scope).skip_damaged() }).await?;
-    let then = page.objects.into_iter().find(|stored| stored.key == *key);
-    Ok(then.map(|stored| stored.to_value()).transpose()?)
 }
 
 fn shadow_of(ctx: &SchedulerContext, store: DynStore, facts: Facts) -> ShadowScheduler {

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use portolan_store::{
@@ -22,15 +19,14 @@ const MAX_REMEMBERED: usize = 1_024;
 
 /// Store at one revision, with what a plan would write over it. It takes no writes.
 ///
-/// Ranges are read at the revision. Single objects, and ranges over an index, can be read at the latest state only: a
-/// later write that one shows is noted, and the plan is repeated.
+/// Ranges are read at the revision, and so are single objects that have been written since. A range over an index can
+/// be read at the latest state only: of the objects that it shows, those written since are read as they were.
 pub(super) struct PlanSnapshot {
     inner: DynStore,
     at: ResourceVersion,
     /// False if no decision depends on a `Placement`: none is read then.
     shows_placements: bool,
     overlay: Mutex<SnapshotOverlay>,
-    is_torn: AtomicBool,
 }
 
 #[derive(Default)]
@@ -59,7 +55,7 @@ impl SnapshotOverlay {
 
 impl PlanSnapshot {
     pub(super) fn new(inner: DynStore, at: ResourceVersion, shows_placements: bool) -> Self {
-        Self { inner, at, shows_placements, overlay: Mutex::default(), is_torn: AtomicBool::new(false) }
+        Self { inner, at, shows_placements, overlay: Mutex::default() }
     }
 
     fn overlay(&self) -> MutexGuard<'_, SnapshotOverlay> {
@@ -87,11 +83,6 @@ impl PlanSnapshot {
         self.overlay().records.insert(key.clone(), record);
     }
 
-    /// Returns true if a read has shown a later write.
-    pub(super) fn is_torn(&self) -> bool {
-        self.is_torn.load(Ordering::Relaxed)
-    }
-
     async fn read(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
         let is_shared = key.resource == kinds::namespaces() || key.resource == kinds::decisions();
         {
@@ -103,10 +94,7 @@ impl PlanSnapshot {
                 return Ok(known.clone());
             }
         }
-        let stored = self.inner.get(key).await?;
-        if stored.as_ref().is_some_and(|stored| stored.revision > self.at) {
-            self.is_torn.store(true, Ordering::Relaxed);
-        }
+        let stored = read_at(&self.inner, key, self.at).await?;
         let mut overlay = self.overlay();
         if is_shared {
             if overlay.remembered.len() >= MAX_REMEMBERED {
@@ -121,13 +109,65 @@ impl PlanSnapshot {
         let is_latest_only = matches!(request.scope, RangeScope::PlacedOn(_) | RangeScope::OwnedBy(..));
         let at = request.at.or((!is_latest_only).then_some(self.at));
         let mut page = self.inner.range(RangeRequest { at, ..request }).await?;
-        if is_latest_only && page.objects.iter().any(|stored| stored.revision > self.at) {
-            self.is_torn.store(true, Ordering::Relaxed);
+        if is_latest_only {
+            for stored in std::mem::take(&mut page.objects) {
+                let is_old = stored.revision <= self.at;
+                page.objects.extend(if is_old {
+                    Some(stored)
+                } else {
+                    read_past(&self.inner, &stored.key, self.at).await?
+                });
+            }
         }
         let overlay = self.overlay();
         page.objects = page.objects.into_iter().filter_map(|stored| overlay.of(stored)).collect();
         Ok(page)
     }
+}
+
+/// Objects that are read at once to find one at an earlier revision.
+const NEAR: usize = 16;
+
+/// Reads one object as it was at a revision.
+pub(super) async fn read_at(
+    store: &DynStore,
+    key: &ObjectKey,
+    at: ResourceVersion,
+) -> Result<Option<StoredObject>, StoreError> {
+    let latest = store.get(key).await?;
+    match &latest {
+        Some(stored) if stored.revision <= at => Ok(latest),
+        None if store.current() <= at => Ok(None),
+        // It was written or deleted since.
+        Some(_) | None => read_past(store, key, at).await,
+    }
+}
+
+/// Reads one object as it was at an earlier revision, which only ranges can show.
+async fn read_past(store: &DynStore, key: &ObjectKey, at: ResourceVersion) -> Result<Option<StoredObject>, StoreError> {
+    let scope = match key.namespace() {
+        Some(namespace) => RangeScope::Namespace(key.cluster, key.resource.clone(), namespace.clone()),
+        None => RangeScope::Cluster(key.cluster, key.resource.clone()),
+    };
+    let (at, after) = (Some(at), key_before(key));
+    let mut request = RangeRequest { at, after, limit: Some(NEAR), ..RangeRequest::all(scope).skip_damaged() };
+    loop {
+        let page = store.range(request.clone()).await?;
+        if let Some(found) = page.objects.into_iter().find(|stored| stored.key.name >= key.name) {
+            return Ok((found.key == *key).then_some(found));
+        }
+        if !page.more {
+            return Ok(None);
+        }
+        request.after = page.last;
+    }
+}
+
+/// Returns a key shortly before another one, in the order of names: that of its longest beginning that is a name.
+fn key_before(key: &ObjectKey) -> Option<ObjectKey> {
+    let ends = key.name.char_indices().map(|(end, _)| end).rev();
+    let name = ends.filter(|end| *end > 0).find_map(|end| key.name[..end].parse().ok())?;
+    Some(ObjectKey { name, ..key.clone() })
 }
 
 impl StoreLayer for PlanSnapshot {
@@ -195,10 +235,44 @@ mod tests {
         assert_eq!(page.objects[0].to_value().unwrap()["data"]["x"], "1");
         assert_eq!(page.objects[1].record.header.placed_on, ["e"]);
         assert!(StoreLayer::get(&snapshot, &key("b")).await.unwrap().is_none());
-        assert!(!snapshot.is_torn());
-        assert!(StoreLayer::get(&snapshot, &key("d")).await.unwrap().is_some());
-        assert!(snapshot.is_torn(), "a single object is read at the latest state, and that is noted");
+        assert!(StoreLayer::get(&snapshot, &key("d")).await.unwrap().is_none(), "it was created later");
         let txn = Transaction::one(key("e"), Expect::Absent, None);
         assert!(StoreLayer::commit(&snapshot, txn).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_object_that_was_written_or_deleted_since_is_read_as_it_was() {
+        let store = memory();
+        let objects = ObjectClient::new(store.clone());
+        let key = |name: &str| {
+            let resource = GroupResource::new("", "configmaps");
+            ObjectKey::namespaced(LogicalClusterId::ROOT, resource, "shop".parse().unwrap(), name.parse().unwrap())
+        };
+        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "owner"}]);
+        let object = |name: &str, x: i64| {
+            let metadata = json!({"name": name, "namespace": "shop", "ownerReferences": owner});
+            json!({"metadata": metadata, "data": {"x": x}})
+        };
+        let names: Vec<String> = (0..40).map(|n| format!("a{}", "-".repeat(n % 7) + &n.to_string())).collect();
+        for name in &names {
+            objects.create(&key(name), &object(name, 1)).await.unwrap();
+        }
+        let snapshot = PlanSnapshot::new(store.clone(), store.current(), true);
+        for (n, name) in names.iter().enumerate() {
+            let expect = Expect::Present;
+            let record = (n % 2 == 0).then(|| Record::of(&object(name, 2)));
+            store.commit(Transaction::one(key(name), expect, record)).await.unwrap();
+        }
+        objects.create(&key("a--later"), &object("a--later", 1)).await.unwrap();
+        for name in &names {
+            let stored = StoreLayer::get(&snapshot, &key(name)).await.unwrap().expect(name);
+            assert_eq!(stored.to_value().unwrap()["data"]["x"], 1, "{name}");
+        }
+        assert!(StoreLayer::get(&snapshot, &key("a--later")).await.unwrap().is_none());
+        let owned = RangeRequest::all(RangeScope::OwnedBy(LogicalClusterId::ROOT, "owner".into()));
+        let page = StoreLayer::range(&snapshot, owned).await.unwrap();
+        let values: Vec<_> =
+            page.objects.iter().map(|stored| stored.to_value().unwrap()["data"]["x"].clone()).collect();
+        assert_eq!(values, vec![json!(1); 20], "those that are owned still, as they were");
     }
 }

@@ -81,8 +81,8 @@ impl<'a> PlanRun<'a> {
         Self { left: most, ..self }
     }
 
-    /// Decides about all objects. Returns the plan, and true if the store was written meanwhile.
-    pub(super) async fn finish(mut self) -> Result<(Plan, bool), PlanError> {
+    /// Decides about all objects. Returns the plan.
+    pub(super) async fn finish(mut self) -> Result<Plan, PlanError> {
         self.plan_workloads().await?;
         self.plan_waiting().await?;
         self.plan_followers().await?;
@@ -90,7 +90,7 @@ impl<'a> PlanRun<'a> {
         let capacity = capacity_rows(&self.shadow, &self.scope);
         let (splits, moves) = self.rows.into_values().partition::<Vec<_>, _>(PlanRow::is_split);
         let refused: Vec<RefusedRow> = self.refused.into_values().collect();
-        let plan = Plan {
+        Ok(Plan {
             revision: Some(self.shadow.at),
             hash: hash_of(&moves, &splits, &refused),
             moves,
@@ -100,8 +100,7 @@ impl<'a> PlanRun<'a> {
             budgets,
             basis: self.shadow.basis,
             fence: self.shadow.fence,
-        };
-        Ok((plan, self.shadow.snapshot.is_torn()))
+        })
     }
 
     async fn plan_workloads(&mut self) -> Result<(), PlanError> {
