@@ -1,7 +1,7 @@
 //! State and collaborators that the scheduler's tasks share.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +21,7 @@ use crate::{
     kinds,
     metrics::SchedulerMetrics,
     observe::definition_events::DefinitionScan,
-    observe::fact_barrier::FactBarrier,
+    observe::fact_barrier::{FactBarrier, FeedProgress},
     queue::SchedulerQueue,
     queue::budget_turns::BudgetTurns,
     queue::rescan::{RescanQueue, RescanScope},
@@ -66,6 +66,10 @@ pub(crate) struct SchedulerContext {
     scans: Mutex<BTreeSet<DefinitionScan>>,
     /// Rescans that wait for the feeds of custom resources.
     arrivals: Mutex<BTreeSet<RescanScope>>,
+    /// Custom resources of logical clusters of which other fields count the replicas than before.
+    recounts: Mutex<BTreeSet<(LogicalClusterId, GroupResource)>>,
+    /// Progress of the feeds.
+    feeds: Mutex<BTreeMap<GroupResource, Arc<FeedProgress>>>,
     pub(crate) signals: ChangeSignals,
     /// True while this scheduler makes the decisions.
     leads: AtomicBool,
@@ -108,6 +112,8 @@ impl SchedulerContext {
             custom: Mutex::default(),
             scans: Mutex::default(),
             arrivals: Mutex::default(),
+            recounts: Mutex::default(),
+            feeds: Mutex::default(),
             signals: ChangeSignals::default(),
             leads: AtomicBool::new(true),
         }
@@ -132,6 +138,16 @@ impl SchedulerContext {
     /// Locks the set of rescans that wait for feeds.
     pub(crate) fn arrivals(&self) -> MutexGuard<'_, BTreeSet<RescanScope>> {
         self.arrivals.lock().expect("no code panics under this lock")
+    }
+
+    /// Locks the set of resources to be counted anew.
+    pub(crate) fn recounts(&self) -> MutexGuard<'_, BTreeSet<(LogicalClusterId, GroupResource)>> {
+        self.recounts.lock().expect("no code panics under this lock")
+    }
+
+    /// Locks the feeds.
+    pub(crate) fn feeds(&self) -> MutexGuard<'_, BTreeMap<GroupResource, Arc<FeedProgress>>> {
+        self.feeds.lock().expect("no code panics under this lock")
     }
 
     /// Returns true while this scheduler makes the decisions.

@@ -1,6 +1,6 @@
 //! The scheduler as a whole: its parts, its tasks, and how they start and end.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use portolan_store::{DynStore, StoreError};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams, Status};
@@ -13,7 +13,7 @@ use crate::{
     failover::{FailoverStats, FailoverTiming, run_failover},
     kinds,
     observe::{
-        definition_events::{run_definition_scans, scan_groups_of_placed},
+        definition_events::{request_recounts, run_definition_scans, scan_groups_of_placed},
         fact_barrier::FeedProgress,
         feed::{PAUSES, list_with_retry, run_feed},
     },
@@ -173,6 +173,7 @@ impl Scheduler {
         if kinds::is_fact(&resource) {
             self.ctx.fact_barrier.add(progress.clone());
         }
+        self.ctx.feeds().insert(resource.clone(), progress.clone());
         let ctx = self.ctx.clone();
         tasks.spawn(async move { run_feed(&ctx, resource, after, &progress).await });
     }
@@ -191,16 +192,23 @@ impl Scheduler {
         }
         run_definition_scans(ctx).await?;
         let arrivals = std::mem::take(&mut *ctx.arrivals());
+        let recounts = std::mem::take(&mut *ctx.recounts());
         let named = ctx.custom().clone();
         let defined: Vec<_> = ctx.facts().definitions.resources().into_iter().cloned().collect();
+        let mut new_feeds = BTreeSet::new();
         for resource in named {
-            if self.start_feed_once(tasks, resource).await {
+            if self.start_feed_once(tasks, resource.clone()).await {
                 ctx.rescans.everything();
+                new_feeds.insert(resource);
             }
         }
         for resource in defined {
-            self.start_feed_once(tasks, resource).await;
+            if self.start_feed_once(tasks, resource.clone()).await {
+                new_feeds.insert(resource);
+            }
         }
+        request_recounts(ctx, recounts.into_iter().filter(|(_, resource)| !new_feeds.contains(resource)).collect())
+            .await?;
         arrivals.into_iter().for_each(|scope| ctx.rescans.add(scope));
         Ok(())
     }

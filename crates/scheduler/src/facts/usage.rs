@@ -36,9 +36,15 @@ impl PlacedUsage {
         self.counted.insert(resource.clone(), None);
     }
 
-    /// Notes that the writes of a resource are counted up to a revision.
+    /// Notes that the writes of a resource are counted up to a revision, or a later one that was noted before.
     pub(crate) fn note_counted(&mut self, resource: &GroupResource, revision: ResourceVersion) {
-        self.counted.insert(resource.clone(), Some(revision));
+        let counted = self.counted.entry(resource.clone()).or_default();
+        *counted = (*counted).max(Some(revision));
+    }
+
+    /// Returns true if a list has counted a write before its event came.
+    pub(crate) fn was_listed(&self, resource: &GroupResource, revision: ResourceVersion) -> bool {
+        self.counted.get(resource).is_some_and(|counted| counted.is_some_and(|counted| counted >= revision))
     }
 
     /// Returns true if the sums contain an object as it is at `revision`. Room for it cannot be told otherwise: the

@@ -1,13 +1,13 @@
 //! Definitions of custom resources that policies are about: read once a policy names their group, and followed then.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use portolan_store::{ChangeKind, Event, RangeRequest, RangeScope, StoreError, StoredObject};
-use portolan_types::{LogicalClusterId, ObjectKey, Record, Uid, placement::is_governing_group};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Uid, placement::is_governing_group};
 
 use crate::{
     context::SchedulerContext,
-    facts::definitions::DefinitionChange,
+    facts::definitions::{CustomKind, DefinitionChange},
     kinds,
     observe::{placement_fields::PlacementFields, tree},
     queue::rescan::RescanScope,
@@ -49,7 +49,11 @@ fn is_custom(group: &str) -> bool {
 
 pub(crate) fn observe_definition(ctx: &SchedulerContext, event: &Event) {
     match event.change {
-        ChangeKind::Deleted => ctx.facts().definitions.remove(&event.key),
+        ChangeKind::Deleted => {
+            let before = known_kind(ctx, &event.key);
+            ctx.facts().definitions.remove(&event.key);
+            recount_if_changed(ctx, &event.key, before.as_deref());
+        }
         ChangeKind::Created | ChangeKind::Updated => {
             let scope = match observe_definition_record(ctx, &event.key, &event.record) {
                 DefinitionChange::Nothing => return,
@@ -70,10 +74,53 @@ pub(crate) fn observe_definition_record(ctx: &SchedulerContext, key: &ObjectKey,
     if !ctx.facts().definitions.is_named(&reach, group) {
         return DefinitionChange::Nothing;
     }
-    match tree(record) {
-        Some(crd) => ctx.facts().definitions.put(key, &crd),
-        None => DefinitionChange::Nothing,
+    let Some(crd) = tree(record) else { return DefinitionChange::Nothing };
+    let before = known_kind(ctx, key);
+    let change = ctx.facts().definitions.put(key, &crd);
+    recount_if_changed(ctx, key, before.as_deref());
+    change
+}
+
+/// Returns the resource that a definition is about, by its name.
+fn resource_of(key: &ObjectKey) -> Option<GroupResource> {
+    key.name.split_once('.').map(|(plural, group)| GroupResource::new(group, plural))
+}
+
+/// Returns the kind of a definition, if it is known.
+fn known_kind(ctx: &SchedulerContext, key: &ObjectKey) -> Option<Arc<CustomKind>> {
+    let resource = resource_of(key)?;
+    ctx.facts().definitions.get(key.cluster, &resource).cloned()
+}
+
+/// Asks for new sums if other fields count replicas than before: the sums contain the former numbers.
+fn recount_if_changed(ctx: &SchedulerContext, key: &ObjectKey, before: Option<&CustomKind>) {
+    if known_kind(ctx, key).as_ref().map(|kind| &kind.scale) == before.map(|kind| &kind.scale) {
+        return;
     }
+    let Some(resource) = resource_of(key) else { return };
+    ctx.recounts().insert((key.cluster, resource));
+    ctx.signals.custom_resources.notify_one();
+}
+
+/// Lets the feeds of resources count their objects anew, where a logical cluster has any.
+pub(crate) async fn request_recounts(
+    ctx: &SchedulerContext,
+    mut resources: BTreeSet<(LogicalClusterId, GroupResource)>,
+) -> Result<(), StoreError> {
+    while let Some((cluster, resource)) = resources.first() {
+        let scope = RangeScope::Cluster(*cluster, resource.clone());
+        let any = RangeRequest { limit: Some(1), ..RangeRequest::all(scope).skip_damaged() };
+        match ctx.objects.store().range(any).await {
+            Ok(page) if page.objects.is_empty() => {}
+            Ok(_) => ctx.feeds().get(resource).into_iter().for_each(|feed| feed.request_recount()),
+            Err(error) => {
+                ctx.recounts().append(&mut resources);
+                return Err(error);
+            }
+        }
+        resources.pop_first();
+    }
+    Ok(())
 }
 
 /// Reads the definitions that wait to be read. Those that cannot be read now are asked for again.

@@ -22,12 +22,13 @@ pub(crate) struct FeedProgress {
     /// 0 while the resource is listed.
     observed: watch::Sender<u64>,
     requested: Notify,
+    recount: Notify,
 }
 
 impl FeedProgress {
     /// Makes the progress of a feed that has observed a list at `revision`.
     pub(crate) fn at(revision: ResourceVersion) -> Self {
-        Self { observed: watch::Sender::new(revision.get()), requested: Notify::new() }
+        Self { observed: watch::Sender::new(revision.get()), requested: Notify::new(), recount: Notify::new() }
     }
 
     /// Records that all events up to `revision` have been observed.
@@ -47,6 +48,16 @@ impl FeedProgress {
     /// Waits until a decision asks for the progress.
     pub(crate) async fn requested(&self) {
         self.requested.notified().await;
+    }
+
+    /// Asks the feed to count its objects anew.
+    pub(crate) fn request_recount(&self) {
+        self.recount.notify_one();
+    }
+
+    /// Waits until the objects have to be counted anew.
+    pub(crate) async fn recount_requested(&self) {
+        self.recount.notified().await;
     }
 
     fn has_reached(&self, revision: ResourceVersion) -> bool {

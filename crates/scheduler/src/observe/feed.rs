@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use portolan_store::{RangeRequest, RangeScope, StoreError, WatchScope};
-use portolan_types::{GroupResource, ResourceVersion};
+use portolan_types::{GroupResource, ObjectKey, ResourceVersion};
 use tracing::warn;
 
 use crate::{
     context::SchedulerContext,
     observe::{clear_resource, fact_barrier::FeedProgress, observe_event, observe_listed, observe_unreadable},
+    queue::Task,
 };
 
 /// Objects that are read at once.
@@ -97,6 +98,13 @@ async fn watch_events(
                 progress.reach(stream.progress());
                 continue;
             }
+            () = progress.recount_requested() => {
+                if let Err(error) = recount(ctx, resource).await {
+                    progress.request_recount();
+                    return error;
+                }
+                continue;
+            }
         };
         match next {
             Ok(batch) => {
@@ -107,4 +115,19 @@ async fn watch_events(
             Err(error) => return error,
         }
     }
+}
+
+/// Counts all objects of a resource anew, because the fields that count their replicas have changed. The stream of
+/// events goes on: those that the new sums contain are not counted again.
+async fn recount(ctx: &SchedulerContext, resource: &GroupResource) -> Result<(), StoreError> {
+    // Further changes are collected.
+    tokio::time::sleep(PAUSES.0).await;
+    list_once(ctx, resource).await?;
+    let deleting: Vec<ObjectKey> = {
+        let facts = ctx.facts();
+        facts.all_registered().filter(|(_, known)| known.info.deleting).map(|(_, known)| known.key.clone()).collect()
+    };
+    deleting.into_iter().for_each(|key| ctx.queue.tasks.add(Task::PhysicalCluster(key)));
+    ctx.signals.usage_status.notify_one();
+    Ok(())
 }

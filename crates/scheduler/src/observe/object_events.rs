@@ -81,7 +81,7 @@ pub(crate) fn observe_object(ctx: &SchedulerContext, event: &Event) {
     }
     let Some(namespace) = event.key.namespace() else { return };
     if event.change == ChangeKind::Deleted {
-        count_usage(ctx, &event.key, Some(&event.record), None);
+        count_event(ctx, event, Some(&event.record), None);
         note_counted(ctx, event);
         note_record(ctx, &event.key, Some(&PlacementFields::of(&event.record).record), None);
         ctx.queue.tasks.add(Task::Object(event.key.clone()));
@@ -90,7 +90,7 @@ pub(crate) fn observe_object(ctx: &SchedulerContext, event: &Event) {
         return;
     }
     let Some(previous) = event.previous.as_deref() else {
-        count_usage(ctx, &event.key, None, Some(&event.record));
+        count_event(ctx, event, None, Some(&event.record));
         note_counted(ctx, event);
         ctx.queue.tasks.add(Task::Object(event.key.clone()));
         return;
@@ -98,7 +98,7 @@ pub(crate) fn observe_object(ctx: &SchedulerContext, event: &Event) {
     let (before, after) = (PlacementFields::of(previous), PlacementFields::of(&event.record));
     let new_spec = before.generation != after.generation;
     if new_spec || before.record != after.record || ends(&event.key.resource, previous, &event.record) {
-        count_usage(ctx, &event.key, Some(previous), Some(&event.record));
+        count_event(ctx, event, Some(previous), Some(&event.record));
     }
     note_counted(ctx, event);
     let header =
@@ -127,6 +127,12 @@ pub(crate) fn observe_object(ctx: &SchedulerContext, event: &Event) {
     } else if new_spec && !after.record.clusters.is_empty() {
         requeue_followers(ctx, &event.key, Some(previous), Some(&event.record));
     }
+}
+
+/// Updates the sums after a write, unless a list has counted it already.
+fn count_event(ctx: &SchedulerContext, event: &Event, previous: Option<&Record>, record: Option<&Record>) {
+    let was_listed = ctx.facts().usage.was_listed(&event.key.resource, event.revision);
+    count_usage(ctx, &event.key, if was_listed { record } else { previous }, record);
 }
 
 /// Notes that an event is in the sums, so that its object can be decided.

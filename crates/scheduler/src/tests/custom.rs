@@ -96,6 +96,43 @@ async fn replicas_are_divided_where_the_scale_counts_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_field_of_the_scale_counts_what_runs_anew() {
+    let world = World::new(&["east"]).await;
+    serve(&world, "east", &["v1"]).await;
+    let definition = define(&world, SHOP, "{}").await;
+    world.policy(SHOP, "boats", about_boats(json!({}))).await;
+    let pods_of = |crew: i64, size: i64| json!({"crew": crew, "size": size, "template": {"spec": {"containers": []}}});
+    let ferry = boat(&world, SHOP, "ferry", pods_of(5, 2)).await;
+    let raft = boat(&world, SHOP, "raft", pods_of(3, 1)).await;
+    for boat in [&ferry, &raft] {
+        world.placed(boat, "east").await;
+    }
+    let east = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east");
+    let pods = async |expected: i64| {
+        world.settle().await;
+        let usage = world.get(&east).await.unwrap()["status"]["usage"]["pods"].clone();
+        assert_eq!(usage, expected.to_string());
+    };
+    pods(8).await;
+    let path = "/spec/versions/0/subresources/scale/specReplicasPath";
+    world.change(&definition, |crd| *crd.pointer_mut(path).unwrap() = ".spec.size".into()).await;
+    pods(3).await;
+    world.store.commit(Transaction::one(ferry, Expect::Present, None)).await.unwrap();
+    pods(1).await;
+    world.change(&definition, |crd| *crd.pointer_mut(path).unwrap() = ".spec.crew".into()).await;
+    // A write that the new sums may contain before its event comes.
+    world
+        .change(&raft, |raft| {
+            raft["spec"]["crew"] = 4.into();
+            raft["metadata"]["generation"] = 2.into();
+        })
+        .await;
+    pods(4).await;
+    world.store.commit(Transaction::one(raft, Expect::Present, None)).await.unwrap();
+    pods(0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_custom_resource_names_follows_it() {
     let world = World::new(&["east"]).await;
     serve(&world, "east", &["v1"]).await;
