@@ -6,6 +6,7 @@ mod fields;
 mod lists;
 mod metadata;
 mod namespaces;
+mod ordinals;
 mod overrides;
 pub(crate) mod pod_view;
 mod pods;
@@ -26,6 +27,7 @@ pub(crate) use fields::covers;
 pub(crate) use lists::list_replacement;
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_left_out, is_ours as is_our_key};
 pub(crate) use namespaces::restore_selectors;
+pub(crate) use ordinals::{ORDINALS, shares_ordinals, with_ordinals};
 pub use pod_view::{ApiAddress, LogicalView};
 pub use pods::check_ephemeral;
 pub(crate) use pods::is_token_volume;
@@ -94,6 +96,10 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     if let Some(replicas) = context.entry.replicas.or_else(limited) {
         upstream.set_wanted_in(&mut copy, replicas);
     }
+    let shared = ordinals::share(&record, context, upstream);
+    if let Some(shared) = &shared {
+        shared.apply(&mut copy);
+    }
     let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
     pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
     credentials::check(&upstream.kind, &copy, context.audiences)?;
@@ -105,7 +111,13 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     if let Some(template) = template {
         object::set_annotation(&mut copy, annotations::DOWN_TEMPLATE, Some(template));
     }
-    seal(&mut copy, &CopySeal { upstream, identity: &identity, yields: &record.yields, context });
+    let (mut yields, mut context) = (record.yields, *context);
+    if shared.is_some() {
+        // The physical cluster would run ordinals of others.
+        yields.retain(|path| !ordinals::is_owned(path));
+        context.scaled_to = None;
+    }
+    seal(&mut copy, &CopySeal { upstream, identity: &identity, yields: &yields, context: &context });
     check_weight(&copy)?;
     Ok(copy)
 }

@@ -297,6 +297,42 @@ fn the_hash_tells_what_must_be_applied_again() {
     assert_ne!(applied(&newer, None, 1, None).0, plain, "for a new generation, so that the stamp follows");
 }
 
+/// A StatefulSet whose copies share ordinals: west has up to 5, and east, the copy, those after it.
+fn set_of_ordinals(spec: Value) -> UpstreamObject {
+    let mut set = upstream("apps/v1/StatefulSet", json!({"spec": spec}));
+    let range = |first, end| json!({"first": first, "end": end});
+    let record = json!({"clusters": [], "generation": 1, "yields": ["spec.replicas", "spec.paused"],
+        "ordinals": {"west-uid": range(0, 5), "east-uid": range(5, 8)}});
+    object::set_annotation(&mut set.object, annotations::PLACEMENT, Some(record.to_string()));
+    set
+}
+
+#[test]
+fn a_copy_of_a_divided_set_has_only_ordinals_of_its_own() {
+    let spec = |replicas: i64, start: i64| {
+        json!({"replicas": replicas, "ordinals": {"start": start}, "template": {"spec": {}},
+            "updateStrategy": {"rollingUpdate": {"partition": 6}}})
+    };
+    for (case, replicas, start, share, expected) in [
+        ("all of its range", 8, 0, Some(3), (5, 3, 1)),
+        ("fewer, as the bounds admit", 8, 0, Some(2), (5, 2, 1)),
+        ("a user shrinks the set, and its share is not known yet", 6, 0, Some(3), (5, 1, 1)),
+        ("all of its ordinals are gone", 4, 0, Some(3), (5, 0, 1)),
+        ("the set grows: those that nobody has wait for the decision", 20, 0, Some(9), (5, 3, 1)),
+        ("a user moves the start into its range", 8, 6, Some(3), (6, 2, 6)),
+        ("the copy has no share", 8, 0, None, (5, 0, 1)),
+    ] {
+        let copy = down_with(&set_of_ordinals(spec(replicas, start)), share, 1, Some(7)).unwrap();
+        let partition = &copy["spec"]["updateStrategy"]["rollingUpdate"]["partition"];
+        let found = [&copy["spec"]["ordinals"]["start"], &copy["spec"]["replicas"], partition];
+        assert_eq!(found.map(|number| number.as_i64().unwrap()), [expected.0, expected.1, expected.2], "{case}");
+    }
+    let mut other = set_of_ordinals(spec(8, 0));
+    other.object["metadata"]["annotations"][annotations::PLACEMENT] =
+        json!({"clusters": [], "ordinals": {"west-uid": {"first": 0, "end": 5}}}).to_string().into();
+    assert_eq!(down_with(&other, Some(3), 1, None).unwrap()["spec"]["replicas"], 0, "a copy without a range runs none");
+}
+
 #[test]
 fn drift_is_a_field_of_ours_that_differs() {
     let wanted = json!({"spec": {"a": 1, "list": [{"name": "x", "v": 1}], "empty": {}}});

@@ -22,7 +22,7 @@ use crate::{
     naming,
     plan::{self, CopyDecision, PlanInput, SyncTarget, UpstreamState},
     rules::{SyncRefusal, SyncRules, is_custom},
-    transform::{LogicalView, MissingFields, without_volatile},
+    transform::{LogicalView, MissingFields, ORDINALS, shares_ordinals, with_ordinals, without_volatile},
 };
 
 /// Most reads of a copy in one pass, after it turned out to have changed.
@@ -177,8 +177,11 @@ impl Worker {
         let (Some(schema), Some(upstream)) = (&view.session.schema, view.upstream) else {
             return MissingFields::default();
         };
-        let all = schema.missing_in(&upstream.kind, &upstream.object);
-        let (defaults, meant) = all.into_iter().partition(|pointer| self.upstream.is_default(upstream, pointer));
+        let all = schema.missing_in(&upstream.kind, &with_ordinals(upstream));
+        // Without the field, each copy would start at the first ordinal.
+        let is_needed = |pointer: &str| shares_ordinals(upstream) && pointer.starts_with(ORDINALS);
+        let is_default = |pointer: &String| !is_needed(pointer) && self.upstream.is_default(upstream, pointer);
+        let (defaults, meant) = all.into_iter().partition(is_default);
         MissingFields { defaults, meant }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{DivideBy, DrainMark, Override, RecordedCopy};
+use super::{DivideBy, DrainMark, OrdinalRange, Override, RecordedCopy};
 use crate::{annotations, group::GroupResource, names::Uid, object};
 
 /// Phase in the life of a copy.
@@ -71,6 +71,10 @@ pub struct PlacementRecord {
     /// then do not share replicas; each unlisted copy has all of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<Uid, i64>,
+    /// Ordinals that a copy of a divided StatefulSet may have had during its stay, by uid. No other copy gets one of
+    /// them before this one is gone. A copy without an entry has none yet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ordinals: BTreeMap<Uid, OrdinalRange>,
     /// Time, in seconds since the epoch, since which a physical cluster of an earlier group fits than those of the
     /// fallback in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
