@@ -33,6 +33,8 @@ pub struct DividedTarget {
     replicas: i64,
     /// The copies share the replicas; otherwise each has all, within its limit.
     is_divided: bool,
+    /// The copies share ordinals: no autoscaler changes a part, as the ordinals would not follow one another.
+    has_ordinals: bool,
     /// Most replicas that the bounds admit, for active copies that have a limit.
     limits: BTreeMap<Uid, i64>,
 }
@@ -74,6 +76,7 @@ impl DividedTarget {
             weights,
             replicas,
             is_divided,
+            has_ordinals: !record.ordinals.is_empty(),
             limits,
         })
     }
@@ -103,6 +106,9 @@ fn autoscaler_shares(scaler: &Value, targets: &[DividedTarget]) -> Vec<PlacedOve
     let Some(target) = targets.iter().find(is_target) else { return Vec::new() };
     let number = |field: &str| scaler["spec"][field].as_i64();
     let (least, Some(most)) = (number("minReplicas").unwrap_or(1), number("maxReplicas")) else { return Vec::new() };
+    if target.has_ordinals {
+        return fixed_shares(target);
+    }
     let each = |number: i64| target.parts.keys().map(|uid| (uid.clone(), number)).collect();
     let mut mins: BTreeMap<Uid, i64> =
         if target.is_divided { part_of(least, &target.weights, &|_| least.min(1)) } else { each(least) };
@@ -118,13 +124,23 @@ fn autoscaler_shares(scaler: &Value, targets: &[DividedTarget]) -> Vec<PlacedOve
         // `maxReplicas` is 1 at least.
         let max = target.limits.get(uid).map_or(*max, |limit| (*max).min(*limit).max(1));
         let min = floor(uid).min(max);
-        let patch = vec![
-            json!({"op": "add", "path": "/spec/minReplicas", "value": min}),
-            json!({"op": "add", "path": "/spec/maxReplicas", "value": max}),
-        ];
-        ((min, max) != (least, most)).then(|| placed(&target.policy, uid, patch))
+        ((min, max) != (least, most)).then(|| bounds_of_autoscaler(target, uid, (min, max)))
     };
     maxs.iter().filter_map(share).collect()
+}
+
+/// Returns bounds that keep each part as it is. `maxReplicas` is 1 at least; a copy with none is not scaled.
+fn fixed_shares(target: &DividedTarget) -> Vec<PlacedOverride> {
+    let parts = target.parts.iter().map(|(uid, part)| (uid, (*part).max(1)));
+    parts.map(|(uid, part)| bounds_of_autoscaler(target, uid, (part, part))).collect()
+}
+
+fn bounds_of_autoscaler(target: &DividedTarget, uid: &Uid, (min, max): (i64, i64)) -> PlacedOverride {
+    let patch = vec![
+        json!({"op": "add", "path": "/spec/minReplicas", "value": min}),
+        json!({"op": "add", "path": "/spec/maxReplicas", "value": max}),
+    ];
+    placed(&target.policy, uid, patch)
 }
 
 fn budget_shares(budget: &Value, targets: &[DividedTarget]) -> Vec<PlacedOverride> {

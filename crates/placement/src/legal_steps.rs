@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portolan_types::placement::{CopyPhase, PlacedCopy, PlacementRecord};
+use portolan_types::placement::{CopyPhase, OrdinalRange, PlacedCopy, PlacementRecord};
 
 use crate::{transition::CopyHealth, workload::Workload};
 
@@ -36,6 +36,12 @@ pub enum IllegalStep {
         arriving: String,
         /// Physical cluster of the leaving copy.
         leaving: String,
+    },
+    /// A copy of a StatefulSet gets ordinals that another one may still have, or loses some while it is there.
+    #[error("the copy on {name} does not have its ordinals for itself, or not those from before")]
+    Ordinals {
+        /// Physical cluster.
+        name: String,
     },
     /// An object that a physical cluster made was placed, or the other way round.
     #[error("a projected object is not placed")]
@@ -75,6 +81,7 @@ pub fn is_legal(previous: &PlacementRecord, next: &PlacementRecord) -> Result<()
         return Err(IllegalStep::Vanished { name: copy.name.clone() });
     }
     epochs_follow(previous, next)?;
+    ordinals_follow(previous, next)?;
     match (arriving(previous, next).next(), leaving(previous, next).next()) {
         (Some(a), Some(l)) => Err(IllegalStep::AtOnce { arriving: a.name.clone(), leaving: l.name.clone() }),
         _ => Ok(()),
@@ -89,6 +96,23 @@ fn epochs_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result<(
     };
     match next.clusters.iter().find(|c| !follows(c)) {
         Some(copy) => Err(IllegalStep::Epoch { name: copy.name.clone(), epoch: copy.epoch }),
+        None => Ok(()),
+    }
+}
+
+/// Checks that no ordinal is in two ranges, and that each copy of both records keeps those that it had.
+fn ordinals_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result<(), IllegalStep> {
+    let range = |copy: &PlacedCopy| next.ordinals.get(&copy.uid).copied();
+    let is_shared = |copy: &PlacedCopy, range: OrdinalRange| {
+        next.ordinals.iter().any(|(uid, other)| *uid != copy.uid && other.overlaps(range))
+    };
+    let is_broken = |copy: &&PlacedCopy| {
+        let had = previous.ordinals.get(&copy.uid).filter(|_| previous.on(&copy.uid).is_some());
+        let keeps = had.is_none_or(|had| range(copy).is_some_and(|range| range.contains(*had)));
+        !keeps || range(copy).is_some_and(|range| is_shared(copy, range))
+    };
+    match next.clusters.iter().find(is_broken) {
+        Some(copy) => Err(IllegalStep::Ordinals { name: copy.name.clone() }),
         None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use portolan_types::{
     GroupKind, GroupResource, Uid, annotations, object,
-    placement::{PlacementRecord, ResourceAmounts},
+    placement::{OrdinalRange, PlacementRecord, ResourceAmounts},
     quantity::Quantity,
 };
 use serde_json::Value;
@@ -88,6 +88,8 @@ pub struct Workload {
     pub pin: Option<ClusterPin>,
     /// `spec.replicas`, if it has them.
     pub replicas: Option<i64>,
+    /// First ordinal of a StatefulSet; 0 for other kinds.
+    pub first_ordinal: i64,
     /// Pods of one whole copy; 0 without pods.
     pub pods: i64,
     /// Requests of one pod.
@@ -153,6 +155,7 @@ impl Workload {
             pin: ClusterPin::of(object, PinScope::Object),
             pods: if has_pods { pods(&kind, object, replicas) } else { 0 },
             replicas,
+            first_ordinal: number(object, "/spec/ordinals/start").unwrap_or(0).max(0),
             requests,
             moves: moves(&kind, object),
             keeps_volumes: makes_claims(&kind, object) && !abandons_volumes(object),
@@ -175,6 +178,11 @@ impl Workload {
     #[must_use]
     pub fn with_object(self, object: &Value) -> Self {
         Self { subject: Some(Arc::new(ExpressionSubject::of_object(object))), ..self }
+    }
+
+    /// Returns the ordinals that it asks for, if it is a StatefulSet.
+    pub fn ordinals(&self) -> OrdinalRange {
+        OrdinalRange::starting_at(self.first_ordinal, self.replicas.unwrap_or(1))
     }
 
     /// `deployment/web`, for people.

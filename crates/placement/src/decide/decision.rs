@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_types::{
     Uid,
-    placement::{DivisionBasis, PolicyRef},
+    placement::{DivisionBasis, OrdinalRange, PlacementRecord, PolicyRef},
 };
 
 use crate::{exclusion_reason::ExclusionReason, workload::PinScope};
@@ -98,6 +98,8 @@ pub struct PlacementDecision {
     pub lost: BTreeSet<Uid>,
     /// Most replicas that the bounds allow on chosen physical clusters whose copies should have more, by uid.
     pub limits: BTreeMap<Uid, i64>,
+    /// `PlacementRecord::ordinals` once the copies that leave are gone.
+    pub ordinals: BTreeMap<Uid, OrdinalRange>,
     /// `PlacementRecord::preferred_since`.
     pub preferred_since: Option<i64>,
     /// Basis of the division of replicas; `None` when they are not divided.
@@ -125,6 +127,24 @@ impl PlacementDecision {
     #[must_use]
     pub fn refused(self, refusal: PodRefusal) -> Self {
         Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: DecisionOutcome::Refused(refusal), ..self }
+    }
+
+    /// Returns the ranges of a divided StatefulSet that goes to `chosen`, sorted by name, instead: copies that are there
+    /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided.
+    pub fn ordinals_for(&self, chosen: &[ChosenCluster], record: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {
+        let Some(mut next) = self.ordinals.values().map(|range| range.first).min() else { return BTreeMap::new() };
+        let had = |c: &ChosenCluster| record.on(&c.uid).and_then(|_| record.ordinals.get(&c.uid).copied());
+        let kept = |c: &ChosenCluster| Some((c.uid.clone(), had(c)?));
+        let mut ranges: BTreeMap<Uid, OrdinalRange> = chosen.iter().filter_map(kept).collect();
+        for copy in chosen.iter().filter(|copy| had(copy).is_none()) {
+            let wanted = |first| OrdinalRange::starting_at(first, copy.replicas.unwrap_or(0));
+            while let Some(other) = ranges.values().find(|other| other.overlaps(wanted(next))) {
+                next = other.end;
+            }
+            ranges.insert(copy.uid.clone(), wanted(next));
+            next = wanted(next).end;
+        }
+        ranges
     }
 
     /// Counts the rejected physical clusters by reason.

@@ -12,7 +12,9 @@ use crate::{filters::FilterContext, object_role::is_workload_kind};
 enum DivisionSupport {
     /// The copies share the replicas.
     Replicas,
-    /// It runs as a whole: the indexes of a Job and the ordinals of a StatefulSet start at 0 in each copy.
+    /// The copies share the ordinals, and with them the replicas.
+    Ordinals,
+    /// It runs as a whole: the indexes of a Job start at 0 in each copy, and nothing divides its result.
     WholeOnOne,
     /// It runs on each node of a physical cluster.
     PerNode,
@@ -23,37 +25,69 @@ fn sharing(kind: &GroupKind) -> DivisionSupport {
     if is_among(&WHOLE_ON_ONE) {
         return DivisionSupport::WholeOnOne;
     }
+    if has_ordinals(kind) {
+        return DivisionSupport::Ordinals;
+    }
     if is_among(&PER_NODE) { DivisionSupport::PerNode } else { DivisionSupport::Replicas }
 }
 
+/// Returns true for the kind whose pods have ordinals.
+pub(super) fn has_ordinals(kind: &GroupKind) -> bool {
+    (&*kind.group, &*kind.kind) == ("apps", "StatefulSet")
+}
+
 /// Kinds that run as a whole.
-pub(crate) const WHOLE_ON_ONE: [(&str, &str); 4] =
-    [("", "Pod"), ("apps", "StatefulSet"), ("batch", "CronJob"), ("batch", "Job")];
+pub(crate) const WHOLE_ON_ONE: [(&str, &str); 3] = [("", "Pod"), ("batch", "CronJob"), ("batch", "Job")];
 /// Kinds that have a pod per node.
 pub(crate) const PER_NODE: [(&str, &str); 1] = [("apps", "DaemonSet")];
 
 /// Returns the basis of division of the deciding policy; `None` if it does not divide, or cannot.
 pub(crate) fn divides_by(ctx: &FilterContext<'_>) -> Option<DivideBy> {
     let workload = ctx.question.workload;
+    if keeps_ordinals(ctx) {
+        return Some(wished(ctx).unwrap_or(DivideBy::Equal));
+    }
     let by = wished(ctx).filter(|_| workload.replicas.is_some())?;
-    (sharing(&workload.kind) == DivisionSupport::Replicas || was_divided(ctx)).then_some(by)
+    (!is_whole(ctx) || was_divided(ctx)).then_some(by)
 }
 
 /// Returns true when the deciding policy divides, and the workload can only run as a whole.
 pub(super) fn runs_whole_on_one(ctx: &FilterContext<'_>) -> bool {
-    let is_whole = sharing(&ctx.question.workload.kind) == DivisionSupport::WholeOnOne;
-    is_whole && wished(ctx).is_some() && !was_divided(ctx)
+    is_whole(ctx) && wished(ctx).is_some() && !was_divided(ctx)
+}
+
+/// Returns true for a kind that runs as a whole, and for a StatefulSet that does so already: its ordinals do not move.
+fn is_whole(ctx: &FilterContext<'_>) -> bool {
+    match sharing(&ctx.question.workload.kind) {
+        DivisionSupport::WholeOnOne => true,
+        DivisionSupport::Ordinals => ctx.question.previous.active().any(|copy| copy.replicas.is_none()),
+        DivisionSupport::Replicas | DivisionSupport::PerNode => false,
+    }
+}
+
+/// Returns true for a StatefulSet whose ordinals are divided: they stay where they are, whatever the policy says now.
+fn keeps_ordinals(ctx: &FilterContext<'_>) -> bool {
+    let previous = ctx.question.previous;
+    previous.ordinals.keys().any(|uid| previous.on(uid).is_some())
 }
 
 /// Returns the sentence for a workload that the deciding policy would divide, and that cannot be divided.
 pub(super) fn note(ctx: &FilterContext<'_>) -> Option<String> {
     let kind = &ctx.question.workload.kind;
+    if keeps_ordinals(ctx) && wished(ctx).is_none() {
+        return Some(format!("the ordinals of this {} stay divided: none moves while its copy is there", kind.kind));
+    }
     wished(ctx).filter(|_| is_workload_kind(&kind.group, &kind.kind))?;
     match sharing(kind) {
         DivisionSupport::Replicas => None,
-        DivisionSupport::WholeOnOne if was_divided(ctx) => {
-            Some(format!("a {} is not divided any more, but this one was, and stays so", kind.kind))
+        DivisionSupport::Ordinals if is_whole(ctx) => Some(format!(
+            "this {} runs whole on one physical cluster, and is not divided: no ordinal moves while its copy is there",
+            kind.kind
+        )),
+        DivisionSupport::Ordinals if was_divided(ctx) && !keeps_ordinals(ctx) => {
+            Some(format!("the copies of this {} have the same ordinals, as an earlier version divided it", kind.kind))
         }
+        DivisionSupport::Ordinals => None,
         DivisionSupport::WholeOnOne => {
             Some(format!("a {} is not divided: it runs whole on one physical cluster", kind.kind))
         }
@@ -94,12 +128,7 @@ mod tests {
             ("", "ReplicationController", "east*3 west*3", None),
             ("db.io", "Cluster", "east*3 west*3", None),
             ("batch", "Job", "east", Some("a Job is not divided: it runs whole on one physical cluster")),
-            (
-                "apps",
-                "StatefulSet",
-                "east",
-                Some("a StatefulSet is not divided: it runs whole on one physical cluster"),
-            ),
+            ("apps", "StatefulSet", "east*3 west*3", None),
             ("", "Pod", "east", Some("a Pod is not divided: it runs whole on one physical cluster")),
             ("apps", "DaemonSet", "east west", Some("a DaemonSet is not divided: it runs on the nodes of each")),
             ("", "ConfigMap", "east west", None),
@@ -114,7 +143,17 @@ mod tests {
     fn a_set_that_was_divided_keeps_its_parts() {
         let set = divided("apps", "StatefulSet").on("east*4 west*2");
         assert_eq!(chosen(&set.decide()), "east*3 west*3");
-        assert_eq!(set.decide().held, ["a StatefulSet is not divided any more, but this one was, and stays so"]);
-        assert_eq!(chosen(&divided("apps", "StatefulSet").on("west").decide()), "west", "one that was not stays whole");
+        let note = "the copies of this StatefulSet have the same ordinals, as an earlier version divided it";
+        assert_eq!(set.decide().held, [note]);
+        assert!(set.decide().ordinals.is_empty());
+    }
+
+    #[test]
+    fn a_set_that_runs_whole_stays_so() {
+        let set = divided("apps", "StatefulSet").on("west");
+        assert_eq!(chosen(&set.decide()), "west");
+        let note = "this StatefulSet runs whole on one physical cluster, and is not divided: no ordinal moves while its \
+                    copy is there";
+        assert_eq!(set.decide().held, [note]);
     }
 }

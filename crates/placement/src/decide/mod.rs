@@ -4,6 +4,7 @@ mod cluster_tiers;
 mod decision;
 mod division_support;
 mod held_copies;
+mod ordinal_shares;
 mod overflow;
 mod replica_split;
 
@@ -141,7 +142,7 @@ impl<'a> PlacementPlanner<'a> {
         let (candidates, preference) = cluster_tiers::prefer(self, candidates, count);
         rejected.extend(preference.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let mut selection = self.select(candidates, count);
-        let Division { parts, basis: divided_by } = replica_split::share_out(self, &mut selection);
+        let Division { parts, basis: divided_by, ordinals } = replica_split::share_out(self, &mut selection);
         let limits = replica_split::limits(self, &selection.taken, &parts);
         rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let outcome = self.outcome(&selection, &parts, count, &limits);
@@ -157,7 +158,17 @@ impl<'a> PlacementPlanner<'a> {
         let answer = self.answer(chosen, rejected, outcome);
         let recheck_in = answer.recheck_in.into_iter().chain(preference.recheck_in).min();
         let preferred_since = preference.since;
-        PlacementDecision { held, move_refused, lost, limits, divided_by, recheck_in, preferred_since, ..answer }
+        PlacementDecision {
+            held,
+            move_refused,
+            lost,
+            limits,
+            ordinals,
+            divided_by,
+            recheck_in,
+            preferred_since,
+            ..answer
+        }
     }
 
     /// Returns the reason for which nothing is decided: a policy suspends it, or it is not known if the deciding one is
@@ -322,6 +333,7 @@ impl<'a> PlacementPlanner<'a> {
             move_refused: false,
             lost: BTreeSet::new(),
             limits: BTreeMap::new(),
+            ordinals: BTreeMap::new(),
             preferred_since: None,
             divided_by: None,
             by: by(self.workload(), self.ctx.rules.winner),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use portolan_types::{
     Uid,
-    placement::{DivideBy, DivisionBasis, PlacedCopy},
+    placement::{DivideBy, DivisionBasis, OrdinalRange, PlacedCopy},
 };
 
-use super::{PlacementPlanner, ReplicaSplit, overflow};
+use super::{PlacementPlanner, ReplicaSplit, ordinal_shares, overflow};
 use crate::{
     cluster_facts::ClusterFacts,
     divide::{ReplicaShare, divide},
@@ -105,19 +105,32 @@ pub(super) fn limit_line<'a>(
 /// Divides the replicas over the chosen physical clusters. What does not fit goes to further ones, best first.
 pub(super) fn share_out<'a>(planner: &PlacementPlanner<'a>, selection: &mut ClusterSelection<'a>) -> Division {
     let Some(replicas) = planner.workload().replicas.filter(|_| planner.split != ReplicaSplit::Whole) else {
-        return Division { parts: vec![None; selection.taken.len()], basis: None };
+        return Division { parts: vec![None; selection.taken.len()], basis: None, ordinals: BTreeMap::new() };
     };
     loop {
         leave_too_small(planner, replicas, selection);
         let basis = basis(planner, &selection.taken);
-        let parts = parts(planner, replicas, &selection.taken, basis.as_ref());
-        let fits = parts.iter().sum::<i64>() >= replicas;
+        let ordinals = ordinal_shares::assign(planner, &selection.taken);
+        let parts = match &ordinals {
+            Some(ordinals) => ordinal_shares::parts(planner, &selection.taken, ordinals),
+            None => parts(planner, replicas, &selection.taken, basis.as_ref()),
+        };
+        // Another copy would not get the ordinals of those that are here.
+        let given = ordinals.as_ref().map_or(parts.iter().sum(), |all| ordinal_shares::given(planner, all));
+        let fits = given >= replicas;
         let spare = selection.left.iter().position(|(_, reason)| *reason == ExclusionReason::NotNeeded);
         let may = selection.taken.len() < planner.ctx.rules.most() && !planner.workload().single;
         let may = may && selection.lack.is_none() && !planner.overflows();
         match spare.filter(|_| !fits && may && planner.workload().pin.is_none()) {
             Some(at) => selection.taken.push(selection.left.remove(at).0),
-            None => return Division::new(planner, selection, parts, basis),
+            None => {
+                let division = Division {
+                    parts: parts.into_iter().map(Some).collect(),
+                    basis,
+                    ordinals: ordinals.unwrap_or_default(),
+                };
+                return division.without_unused(planner, selection);
+            }
         }
     }
 }
@@ -243,10 +256,7 @@ pub(super) fn divided(replicas: i64, shares: Vec<ReplicaShare>, is_same: bool) -
 fn parts_by_capacity(planner: &PlacementPlanner, replicas: i64, taken: &[Candidate]) -> Vec<i64> {
     let bounds: Vec<PartBounds> = taken.iter().map(|c| part_bounds(planner, c.facts)).collect();
     let total: i64 = bounds.iter().map(|bounds| bounds.has).sum();
-    let free = |c: &Candidate| {
-        let rooms = [&c.facts.info.bounds, &c.facts.info.allocatable].map(|limits| planner.ctx.room(c.facts, limits));
-        rooms.into_iter().flatten().min().unwrap_or(replicas).max(0)
-    };
+    let free = |c: &Candidate| free_room(planner, c, replicas);
     let share = |at: usize, weight: i64, taken_off: i64, previous: i64| ReplicaShare {
         name: &taken[at].facts.info.name,
         weight: weight.max(0).unsigned_abs(),
@@ -271,6 +281,29 @@ fn parts_by_capacity(planner: &PlacementPlanner, replicas: i64, taken: &[Candida
     bounds.iter().zip(more).map(|(bounds, more)| bounds.has + more).collect()
 }
 
+/// Returns the replicas that have room on a physical cluster, those that are there included; `replicas` if nothing
+/// limits them.
+fn free_room(planner: &PlacementPlanner, candidate: &Candidate, replicas: i64) -> i64 {
+    let info = &candidate.facts.info;
+    let rooms = [&info.bounds, &info.allocatable].map(|limits| planner.ctx.room(candidate.facts, limits));
+    rooms.into_iter().flatten().min().unwrap_or(replicas).max(0)
+}
+
+/// Returns the shares of the chosen physical clusters in ordinals that nobody has.
+pub(super) fn shares_of_ordinals<'a, 'c>(
+    planner: &PlacementPlanner<'a>,
+    taken: &'c [Candidate<'a>],
+) -> Vec<ReplicaShare<'c>> {
+    let mut shares = shares_within(planner, taken);
+    if planner.split == ReplicaSplit::By(DivideBy::Capacity) {
+        let replicas = planner.workload().replicas.unwrap_or(1);
+        for (share, candidate) in shares.iter_mut().zip(taken) {
+            share.weight = free_room(planner, candidate, replicas).unsigned_abs();
+        }
+    }
+    shares
+}
+
 /// Gives each as many as fit, best first. Present replicas stay as far as the total allows.
 fn parts_by_room(planner: &PlacementPlanner, replicas: i64, taken: &[Candidate]) -> Vec<i64> {
     let mut parts: Vec<i64> = taken.iter().map(|c| has(planner, c.facts)).collect();
@@ -293,33 +326,31 @@ pub(super) struct Division {
     pub(super) parts: Vec<Option<i64>>,
     /// `PlacementRecord::divided_by` once every copy has its part.
     pub(super) basis: Option<DivisionBasis>,
+    /// Ordinals of each copy of a StatefulSet.
+    pub(super) ordinals: BTreeMap<Uid, OrdinalRange>,
 }
 
 impl Division {
-    /// Makes a division. With an overflow, physical clusters that get nothing are not used.
-    fn new<'a>(
-        planner: &PlacementPlanner<'a>,
-        selection: &mut ClusterSelection<'a>,
-        mut parts: Vec<i64>,
-        mut basis: Option<DivisionBasis>,
-    ) -> Self {
+    /// Leaves out the physical clusters that get nothing, if the replicas fill groups in their order.
+    fn without_unused<'a>(mut self, planner: &PlacementPlanner<'a>, selection: &mut ClusterSelection<'a>) -> Self {
         let first = selection.taken.iter().map(|c| c.tier).min();
-        let has_any = parts.iter().any(|part| *part > 0);
-        for at in (0..parts.len()).rev().filter(|_| planner.overflows()) {
+        let has_any = self.parts.iter().flatten().any(|part| *part > 0);
+        for at in (0..self.parts.len()).rev().filter(|_| planner.overflows()) {
             let candidate = &selection.taken[at];
             let is_further = Some(candidate.tier) > first || (has_any && !candidate.here);
-            if parts.get(at) == Some(&0) && is_further && candidate.held.is_none() {
+            if self.parts.get(at) == Some(&Some(0)) && is_further && candidate.held.is_none() {
                 selection.left.push((selection.taken.remove(at), ExclusionReason::NotNeeded));
-                parts.remove(at);
+                self.parts.remove(at);
             }
         }
         let is_used = |uid: &Uid| selection.taken.iter().any(|c| c.facts.info.uid == *uid);
-        if let Some(basis) = &mut basis {
+        self.ordinals.retain(|uid, _| is_used(uid));
+        if let Some(basis) = &mut self.basis {
             basis.weights.retain(|uid, _| is_used(uid));
             basis.groups.retain(|uid, _| is_used(uid));
             basis.limits.retain(|uid, _| is_used(uid));
         }
-        Self { parts: parts.into_iter().map(Some).collect(), basis }
+        self
     }
 }
 

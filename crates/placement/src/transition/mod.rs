@@ -4,12 +4,13 @@
 mod departures;
 mod followers;
 mod gates;
+mod ordinals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_types::{
     Uid,
-    placement::{CopyPhase, PlacedCopy, PlacementRecord, RecordedCopy},
+    placement::{CopyPhase, OrdinalRange, PlacedCopy, PlacementRecord, RecordedCopy},
 };
 
 use self::gates::MoveProgress;
@@ -92,8 +93,9 @@ pub fn transition(
     walk.drop_gone();
     walk.arrive_and_leave();
     walk.share_out(previous);
+    let ordinals = walk.settle_ordinals(previous);
     walk.settle_progress();
-    walk.finish(previous)
+    walk.finish(previous, ordinals)
 }
 
 struct TransitionBuilder<'a> {
@@ -209,7 +211,8 @@ impl TransitionBuilder<'_> {
                 (Some(had), Some(part)) => had.min(ready(&copy.uid)) - part,
                 _ => 0,
             };
-            let kept = surplus.clamp(0, lacking);
+            // Other ordinals stand for none of those that go.
+            let kept = if self.decision.ordinals.is_empty() { surplus.clamp(0, lacking) } else { 0 };
             lacking -= kept;
             copy.replicas = part.map(|part| part + kept);
             if kept > 0 {
@@ -255,7 +258,7 @@ impl TransitionBuilder<'_> {
         active().count() == chosen.len() && active().all(has_part)
     }
 
-    fn finish(mut self, previous: &PlacementRecord) -> PlacementStep {
+    fn finish(mut self, previous: &PlacementRecord, ordinals: BTreeMap<Uid, OrdinalRange>) -> PlacementStep {
         self.copies.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
         let policy = if self.copies.is_empty() { None } else { self.decision.policy.clone() };
         let divided_by = if self.is_divided_as_decided() { &self.decision.divided_by } else { &previous.divided_by };
@@ -263,6 +266,7 @@ impl TransitionBuilder<'_> {
         let generation = self.decision.generation;
         let next = PlacementRecord {
             limits: self.limits(previous),
+            ordinals,
             awaited: self.awaited(previous),
             retiring: self.progress.retiring.clone(),
             arriving: self.progress.arriving.clone(),

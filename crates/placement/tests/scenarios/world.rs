@@ -318,7 +318,8 @@ fn words(record: &PlacementRecord) -> String {
         let limit = record.limits.get(&copy.uid).map(|n| format!("<={n}")).unwrap_or_default();
         let leaves = if copy.phase == CopyPhase::Leaving { "-" } else { "" };
         let rests = if record.suspended.contains(&copy.uid) { "(suspended)" } else { "" };
-        format!("{}{replicas}{limit}{leaves}{rests}", copy.name)
+        let had = record.ordinals.get(&copy.uid).map(|had| format!("[{}..{}]", had.first, had.end - 1));
+        format!("{}{replicas}{}{limit}{leaves}{rests}", copy.name, had.unwrap_or_default())
     };
     let all: Vec<String> = record.clusters.iter().map(word).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(" ") }

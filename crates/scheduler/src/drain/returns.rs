@@ -36,11 +36,11 @@ pub(crate) fn adjust_to_mark(decision: PlacementDecision, record: &PlacementReco
         _ if decision.is_to_end() || matches!(decision.outcome, DecisionOutcome::Suspended(_)) => decision,
         DrainStage::Left | DrainStage::Returned => decision,
         DrainStage::Leaving => PlacementDecision { by: format!("by {}", mark.title()), ..decision },
-        DrainStage::Returning => back_to_before(decision, mark),
+        DrainStage::Returning => back_to_before(decision, mark, record),
     }
 }
 
-fn back_to_before(decision: PlacementDecision, mark: &DrainMark) -> PlacementDecision {
+fn back_to_before(decision: PlacementDecision, mark: &DrainMark, record: &PlacementRecord) -> PlacementDecision {
     let is_back = |uid: &Uid| mark.before.iter().any(|copy| copy.uid == *uid);
     let choose =
         |copy: &RecordedCopy| ChosenCluster { name: copy.name.clone(), uid: copy.uid.clone(), replicas: copy.replicas };
@@ -56,6 +56,7 @@ fn back_to_before(decision: PlacementDecision, mark: &DrainMark) -> PlacementDec
     rejected.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
     let limits = decision.limits.iter().filter(|(uid, _)| is_back(uid));
     PlacementDecision {
+        ordinals: decision.ordinals_for(&chosen, record),
         chosen,
         rejected,
         outcome: DecisionOutcome::Placed,

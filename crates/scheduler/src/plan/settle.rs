@@ -53,6 +53,7 @@ impl SettleFacts<'_> {
             policy: decision.policy.clone(),
             divided_by: decision.divided_by.clone(),
             limits: decision.limits.clone(),
+            ordinals: decision.ordinals.clone(),
             preferred_since: decision.preferred_since,
             generation: decision.generation,
             awaited: Vec::new(),

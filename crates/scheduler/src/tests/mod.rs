@@ -7,6 +7,7 @@ mod fact_order;
 mod failover;
 mod followers;
 mod moves;
+mod ordinals;
 mod plan;
 mod policy_language;
 mod policy_status;

@@ -1,0 +1,36 @@
+//! Ordinals at a step: a copy gets none that another one may still have.
+
+use std::collections::BTreeMap;
+
+use portolan_types::{
+    Uid,
+    placement::{CopyPhase, OrdinalRange, PlacementRecord},
+};
+
+use super::TransitionBuilder;
+
+impl TransitionBuilder<'_> {
+    /// Returns the ranges after this step, and limits each copy to those of its range. A range that was decided is
+    /// taken once no other copy of the record has any of it.
+    pub(super) fn settle_ordinals(&mut self, previous: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {
+        // An entry may outlive its copy, and another stay of that one does not have its ordinals.
+        let is_there = |uid: &Uid| previous.on(uid).is_some() && self.copies.iter().any(|copy| copy.uid == *uid);
+        let had = previous.ordinals.iter().filter(|(uid, _)| is_there(uid));
+        let mut ranges: BTreeMap<Uid, OrdinalRange> = had.map(|(uid, range)| (uid.clone(), *range)).collect();
+        let is_active = |uid: &Uid| self.copies.iter().any(|c| c.uid == *uid && c.phase == CopyPhase::Active);
+        for (uid, range) in self.decision.ordinals.iter().filter(|(uid, _)| is_active(uid)) {
+            if !ranges.iter().any(|(other, theirs)| other != uid && theirs.overlaps(*range)) {
+                ranges.insert(uid.clone(), *range);
+            }
+        }
+        if ranges.is_empty() {
+            return ranges;
+        }
+        let wanted = self.workload.ordinals();
+        for copy in self.copies.iter_mut().filter(|copy| copy.phase == CopyPhase::Active) {
+            let own = ranges.get(&copy.uid).map_or(0, |range| range.within(wanted).count());
+            copy.replicas = Some(copy.replicas.unwrap_or(own).min(own));
+        }
+        ranges
+    }
+}
