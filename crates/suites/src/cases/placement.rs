@@ -88,19 +88,24 @@ fn divided_stateful_set(stage: &CaseStage<'_>) -> Result<()> {
            replicas: {mode: Divide, by: Equal}}}",
     )?;
     apply(&kubectl, &super::stage::workload("StatefulSet", "db", "serviceName: db, replicas: 4, ", ""))?;
-    eventually("each ordinal once", || {
-        let set = kubectl.json("get statefulset db")?;
-        let refused = set.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-        if refused.clone().any(|one| text(one, "/type") == "portolan.dev/Placed" && text(one, "/status") == "False") {
-            return Ok(());
-        }
-        let pods = kubectl.json("get pods")?;
-        let mut names: Vec<&str> = items(&pods).iter().map(|pod| text(pod, "/metadata/name")).collect();
-        names.sort_unstable();
-        ensure!(names == ["db-0", "db-1", "db-2", "db-3"], "{names:?}");
-        ensure!(count(&set, "/status/readyReplicas") == 4, "{}", set["status"]);
-        Ok(())
-    })?;
+    let owner = |ordinal: usize| if ordinal < 2 { EAST } else { WEST };
+    for size in [4, 1, 6] {
+        kubectl.run(&format!("scale statefulset/db --replicas={size}"))?;
+        let expected: Vec<(String, &str)> = (0..size).map(|at| (format!("db-{at}"), owner(at))).collect();
+        eventually("each ordinal once, where it was", || {
+            let pods = kubectl.json("get pods")?;
+            let cluster = |pod: &Value| pod["metadata"]["labels"]["portolan.dev/cluster"].clone();
+            let mut found: Vec<(&str, Value)> =
+                items(&pods).iter().map(|pod| (text(pod, "/metadata/name"), cluster(pod))).collect();
+            found.sort_by_key(|(name, _)| *name);
+            let is_same = found.len() == expected.len()
+                && found.iter().zip(&expected).all(|(one, other)| one.0 == other.0 && one.1 == other.1);
+            ensure!(is_same, "{found:?} is not {expected:?}");
+            let set = kubectl.json("get statefulset db")?;
+            ensure!(count(&set, "/status/readyReplicas") == size as u64, "{}", set["status"]);
+            Ok(())
+        })?;
+    }
     stage.discard(&["ordinals"])
 }
 
