@@ -1,17 +1,16 @@
 //! Bindings: resolve the export, record its schemas, and serve its resources unless their names are taken.
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use portolan_kinds::{
     Kind,
     custom::{self, Definition},
 };
-use portolan_store::{ChangeKind, Event, Expect, RangeRequest, RangeScope, StoreError, Transaction};
+use portolan_store::{ChangeKind, Event, Expect, RangeScope, StoreError, Transaction};
 use portolan_types::{
-    BoxFuture, GroupResource, LabelSelector, LogicalClusterId, ObjectKey, ObjectName, Record, Status,
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, Status,
     apis::{self, ExportAddress, ExportReference},
     object,
-    work::WorkKey,
 };
 use serde_json::{Value, json};
 
@@ -21,49 +20,19 @@ use crate::{
     runtime::{Controller, WorkOutcome},
 };
 
-use super::{ExportDirectory, conflicts::conflict, fails, holds, kind_of, summary};
+use super::{
+    ExportDirectory, binding_index::BindingIndex, conflicts::conflict, exported_schemas::ExportedSchemaNames, fails,
+    holds, kind_of, summary,
+};
 
 /// Controller of bindings.
 pub struct BindingController {
     pub(super) plane: Arc<Plane>,
     directory: Arc<dyn ExportDirectory>,
     pub(super) kind: &'static Kind,
-    /// Turns of logical clusters: two bindings of one must not take the same name at once.
-    turns: [tokio::sync::Mutex<()>; TURNS],
-}
-
-/// Most logical clusters that are reconciled at once.
-const TURNS: usize = 64;
-
-/// Set of bindings that is reconciled.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub enum BindingKey {
-    /// Bindings in a logical cluster.
-    Consumer(LogicalClusterId),
-    /// Bindings to an export.
-    Export(LogicalClusterId, ObjectName),
-    /// Bindings to the exports of a logical cluster.
-    Provider(LogicalClusterId),
-}
-
-impl fmt::Debug for BindingKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Consumer(cluster) => write!(f, "bindings in {cluster}"),
-            Self::Export(cluster, name) => write!(f, "bindings to {name} of {cluster}"),
-            Self::Provider(cluster) => write!(f, "bindings to {cluster}"),
-        }
-    }
-}
-
-impl WorkKey for BindingKey {
-    type Tenant = LogicalClusterId;
-
-    fn tenant(&self) -> LogicalClusterId {
-        match self {
-            Self::Consumer(cluster) | Self::Export(cluster, _) | Self::Provider(cluster) => *cluster,
-        }
-    }
+    /// Bindings by the label of their export.
+    index: BindingIndex<String>,
+    schemas: ExportedSchemaNames,
 }
 
 /// Export as a binding sees it.
@@ -89,12 +58,11 @@ impl BindingController {
     /// Makes the controller.
     pub fn new(plane: Arc<Plane>, directory: Arc<dyn ExportDirectory>) -> Self {
         let kind = kind_of(&plane, "v1alpha2", "APIBinding");
-        Self { plane, directory, kind, turns: std::array::from_fn(|_| tokio::sync::Mutex::default()) }
+        Self { plane, directory, kind, index: BindingIndex::default(), schemas: ExportedSchemaNames::default() }
     }
 
+    /// Reconciles the bindings of a logical cluster. Its key is in work once, so no two take the same name at once.
     async fn reconcile_consumer(&self, cluster: LogicalClusterId) -> Result<Option<Duration>, PlaneError> {
-        let turn = usize::try_from(cluster.get() % TURNS as u64).unwrap_or_default();
-        let _turn = self.turns[turn].lock().await;
         let scope = RangeScope::Cluster(cluster, self.kind.group_resource());
         let listed = self.plane.list_skipping_damaged(scope, None).await?;
         let mut again = None::<Duration>;
@@ -224,33 +192,24 @@ impl BindingController {
     }
 
     /// Returns the logical clusters that bind an export.
-    async fn consumers(&self, export: &ExportAddress) -> Result<BTreeSet<LogicalClusterId>, PlaneError> {
-        let selector = format!("{}={}", apis::EXPORT_LABEL, export.label());
-        let labels = LabelSelector::parse(&selector).map_err(Status::internal)?;
-        let scope = RangeScope::AllClusters(self.kind.group_resource());
-        let (mut next, mut found) =
-            (Some(RangeRequest { labels, ..RangeRequest::slices(scope).skip_damaged() }), BTreeSet::new());
-        while let Some(request) = next {
-            let page = self.plane.store().range(request.clone()).await?;
-            next = request.next(&page);
-            found.extend(page.objects.iter().map(|stored| stored.key.cluster));
-        }
-        Ok(found)
+    fn consumers(&self, export: &ExportAddress) -> BTreeSet<LogicalClusterId> {
+        self.index.clusters(&export.label())
     }
 
-    async fn reconcile_export(&self, export: &ExportAddress) -> Result<(), PlaneError> {
-        for consumer in self.consumers(export).await? {
-            self.reconcile_consumer(consumer).await?;
-        }
-        Ok(())
+    /// Returns the logical clusters whose bindings an export affects, and records its schemas.
+    fn consumers_of_export(&self, event: &Event) -> BTreeSet<LogicalClusterId> {
+        let is_deletion = event.change == ChangeKind::Deleted;
+        let object = (!is_deletion).then(|| event.record.to_value(event.revision).unwrap_or_default());
+        self.schemas.set(&event.key, object.as_ref());
+        self.consumers(&ExportAddress { cluster: event.key.cluster, name: event.key.name.clone() })
     }
 
-    async fn reconcile_provider(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
-        let scope = RangeScope::Cluster(cluster, apis::resource(apis::EXPORTS));
-        for export in self.plane.list_skipping_damaged(scope, None).await?.found {
-            self.reconcile_export(&ExportAddress { cluster, name: export.key.name }).await?;
-        }
-        Ok(())
+    /// Records the export of a binding.
+    fn take_binding(&self, event: &Event) {
+        let label = event.record.header.label(apis::EXPORT_LABEL).map(str::to_owned);
+        self.index.set(&event.key, label.filter(|_| event.change != ChangeKind::Deleted));
+        // The cached kinds are older than the event.
+        drop(self.plane.kinds().changing(&event.key));
     }
 }
 
@@ -262,9 +221,13 @@ fn add_finalizer(binding: &mut Value) {
     }
 }
 
-/// Writes the status of a binding that serves its export.
+/// Writes the status of a binding that serves its export. A resource that left the export stays bound, as in kcp: its
+/// objects can be read and deleted, and go with the binding.
 fn write_bound(binding: &mut Value, found: &FoundExport, now: &str) {
-    let bound: Vec<Value> = found.schemas.iter().map(|schema| bound_resource(binding, found, schema)).collect();
+    let mut bound: Vec<Value> = found.schemas.iter().map(|schema| bound_resource(binding, found, schema)).collect();
+    let is_exported = |resource: &GroupResource| found.schemas.iter().any(|own| own.definition.resource == *resource);
+    let left = apis::bound_resources(binding).filter(|(resource, _)| !is_exported(resource));
+    bound.extend(left.map(|(_, own)| own.clone()));
     let applied = apis::applied_claims(&found.object, binding);
     let valid = claims_condition(&found.object, binding);
     let status = &mut binding["status"];
@@ -336,7 +299,7 @@ fn claims_condition(export: &Value, binding: &Value) -> Value {
 }
 
 impl Controller for BindingController {
-    type Key = BindingKey;
+    type Key = LogicalClusterId;
 
     fn name(&self) -> &'static str {
         "api-bindings"
@@ -347,36 +310,28 @@ impl Controller for BindingController {
         vec![self.kind.group_resource(), apis::resource(apis::EXPORTS), apis::resource(apis::SCHEMAS), definitions]
     }
 
-    fn keys(&self, event: &Event) -> Vec<BindingKey> {
+    fn keys(&self, event: &Event) -> Vec<LogicalClusterId> {
         let (cluster, is_deletion) = (event.key.cluster, event.change == ChangeKind::Deleted);
         match &*event.key.resource.resource {
-            apis::EXPORTS => vec![BindingKey::Export(cluster, event.key.name.clone())],
-            apis::SCHEMAS if !is_deletion => vec![BindingKey::Provider(cluster)],
-            apis::SCHEMAS => Vec::new(),
+            apis::EXPORTS => self.consumers_of_export(event).into_iter().collect(),
+            apis::SCHEMAS if is_deletion => Vec::new(),
+            apis::SCHEMAS => {
+                let exports = self.schemas.exports_of(&event.key);
+                exports.iter().flat_map(|export| self.consumers(export)).collect()
+            }
             apis::BINDINGS => {
-                // The cached kinds are older than the event.
-                drop(self.plane.kinds().changing(&event.key));
-                vec![BindingKey::Consumer(cluster)]
+                self.take_binding(event);
+                vec![cluster]
             }
             // A binding may wait for the names of a definition.
-            _ if is_deletion => vec![BindingKey::Consumer(cluster)],
+            _ if is_deletion => vec![cluster],
             _ => Vec::new(),
         }
     }
 
-    fn reconcile<'a>(&'a self, key: &'a BindingKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
+    fn reconcile<'a>(&'a self, cluster: &'a LogicalClusterId) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
         Box::pin(async move {
-            let again = match key {
-                BindingKey::Consumer(cluster) => self.reconcile_consumer(*cluster).await?,
-                BindingKey::Export(cluster, name) => {
-                    self.reconcile_export(&ExportAddress { cluster: *cluster, name: name.clone() }).await?;
-                    None
-                }
-                BindingKey::Provider(cluster) => {
-                    self.reconcile_provider(*cluster).await?;
-                    None
-                }
-            };
+            let again = self.reconcile_consumer(*cluster).await?;
             Ok(again.map_or(WorkOutcome::Done, WorkOutcome::RequeueAfter))
         })
     }

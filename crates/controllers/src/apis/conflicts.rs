@@ -8,7 +8,10 @@ use serde_json::Value;
 
 /// Returns why a binding cannot serve the definitions in `wanted`, given all definitions of its logical cluster.
 pub(super) fn conflict(binding: &Value, wanted: &[Arc<Definition>], present: &[Arc<Definition>]) -> Option<String> {
-    let own: BTreeSet<GroupResource> = apis::bound_resources(binding).map(|(resource, _)| resource).collect();
+    // What the binding serves already is replaced. What has left the export stays, and keeps its names.
+    let is_wanted = |resource: &GroupResource| wanted.iter().any(|wanted| wanted.resource == *resource);
+    let own = apis::bound_resources(binding).map(|(resource, _)| resource).filter(is_wanted);
+    let own: BTreeSet<GroupResource> = own.collect();
     let others = present.iter().filter(|other| !(other.is_bound && own.contains(&other.resource)));
     let others: Vec<_> = others.filter(|other| other.is_bound || other.is_established).collect();
     wanted.iter().find_map(|wanted| {
@@ -53,11 +56,15 @@ mod tests {
         let bound = json!({"metadata": {"name": "b"}, "status": {"boundResources": [{
             "group": "example.dev", "resource": "widgets",
         }]}});
+        let left = json!({"metadata": {"name": "b"}, "status": {"boundResources": [{
+            "group": "example.dev", "resource": "others",
+        }]}});
         let widgets = || definition("widgets", "Widget", true);
         for (what, binding, present, expected) in [
             ("nothing is there", &unbound, vec![], false),
             ("its own resource", &bound, vec![widgets()], false),
             ("another binding's resource", &unbound, vec![widgets()], true),
+            ("its own resource that left the export", &left, vec![definition("others", "Widget", true)], true),
             ("a definition", &unbound, vec![definition("widgets", "Widget", false)], true),
             ("a definition of its kind", &bound, vec![definition("others", "Widget", false)], true),
             ("a definition with other names", &unbound, vec![definition("others", "Other", false)], false),

@@ -3,8 +3,10 @@
 //! One loop serves all logical clusters. A binding is reconciled with the others of its logical cluster, one after the
 //! other, because they compete for resources.
 
+mod binding_index;
 mod bindings;
 mod conflicts;
+mod exported_schemas;
 mod exports;
 mod slices;
 mod unbinding;

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use portolan_kinds::Kind;
-use portolan_store::{Event, RangeRequest, RangeScope};
+use portolan_store::{ChangeKind, Event};
 use portolan_types::{
-    BoxFuture, GroupResource, LabelSelector, ObjectKey, Status,
+    BoxFuture, GroupResource, ObjectKey,
     apis::{self, ExportAddress, ExportReference},
     object,
 };
@@ -17,7 +17,7 @@ use crate::{
     runtime::{Controller, WorkOutcome},
 };
 
-use super::{ExportDirectory, fails, holds, kind_of};
+use super::{ExportDirectory, binding_index::BindingIndex, fails, holds, kind_of};
 
 /// Interval at which a slice in another workspace than its export, or without its export, is checked again.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -27,29 +27,37 @@ pub struct SliceController {
     plane: Arc<Plane>,
     directory: Arc<dyn ExportDirectory>,
     slices: &'static Kind,
+    /// Bindings by the export that they are bound to.
+    bindings: BindingIndex<ExportAddress>,
 }
 
 impl SliceController {
     /// Makes the controller.
     pub fn new(plane: Arc<Plane>, directory: Arc<dyn ExportDirectory>) -> Self {
         let slices = kind_of(&plane, "v1alpha1", "APIExportEndpointSlice");
-        Self { plane, directory, slices }
+        Self { plane, directory, slices, bindings: BindingIndex::default() }
     }
 
+    /// Returns true if a binding is bound to an export. It reads one binding, unless some are gone that the index still
+    /// has.
     async fn has_binding(&self, export: &ExportAddress) -> Result<bool, PlaneError> {
-        let selector = format!("{}={}", apis::EXPORT_LABEL, export.label());
-        let labels = LabelSelector::parse(&selector).map_err(Status::internal)?;
-        let scope = RangeScope::AllClusters(apis::resource(apis::BINDINGS));
-        let mut next = Some(RangeRequest { labels, ..RangeRequest::slices(scope).skip_damaged() });
-        while let Some(request) = next {
-            let page = self.plane.store().range(request.clone()).await?;
-            next = request.next(&page);
-            let is_bound = |binding: Value| ExportAddress::of_bound(&binding).as_ref() == Some(export);
-            if page.objects.iter().filter_map(|stored| stored.to_value().ok()).any(is_bound) {
+        let mut next = self.bindings.next(export, None);
+        while let Some(key) = next {
+            let binding = self.plane.get(&key).await?;
+            if binding.and_then(|binding| ExportAddress::of_bound(&binding.object)).as_ref() == Some(export) {
                 return Ok(true);
             }
+            next = self.bindings.next(export, Some(&key));
         }
         Ok(false)
+    }
+
+    /// Records the export of a binding and returns it.
+    fn take_binding(&self, event: &Event) -> Option<ExportAddress> {
+        let binding = event.record.to_value(event.revision).ok();
+        let export = binding.as_ref().and_then(ExportAddress::of_bound);
+        self.bindings.set(&event.key, export.clone().filter(|_| event.change != ChangeKind::Deleted));
+        export
     }
 }
 
@@ -73,8 +81,7 @@ impl Controller for SliceController {
             return vec![ObjectKey::cluster_scoped(event.key.cluster, resource, event.key.name.clone())];
         }
         // The slice of an export has its name.
-        let binding = event.record.to_value(event.revision).ok();
-        let export = binding.as_ref().and_then(ExportAddress::of_bound);
+        let export = self.take_binding(event);
         export.map(|export| ObjectKey::cluster_scoped(export.cluster, resource, export.name)).into_iter().collect()
     }
 

@@ -164,6 +164,34 @@ async fn an_export_that_changes_changes_its_bindings() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resource_that_leaves_an_export_stays_with_its_bindings() {
+    let world = World::exporting().await;
+    let schemas = format!("{V1}/apiresourceschemas");
+    world.post("root:provider", &schemas, schema("v1", "gadgets", "Gadget")).await;
+    world.bind("one", json!([])).await;
+    world.post("root:one", WIDGETS, widget("a", 1)).await;
+    let export = format!("{V2}/apiexports/widgets");
+    let gadgets = json!({"spec": {"resources": [exported("v1", "gadgets")]}});
+    world.merge("root:provider", &export, gadgets).await;
+    world
+        .until("the other resource is bound", || async {
+            let bound = world.binding("one", "widgets").await;
+            bound["status"]["boundResources"].as_array().is_some_and(|all| all.len() == 2)
+        })
+        .await;
+    let path = format!("{WIDGETS}/a");
+    assert!(world.get("root:one", &path).await.is_some(), "its objects can still be read");
+    let widgets = json!({"spec": {"resources": [exported("v1", "widgets")]}});
+    world.merge("root:provider", &export, widgets).await;
+    assert!(world.get("root:one", &path).await.is_some(), "and when it comes back");
+    world.delete("root:one", &format!("{V2}/apibindings/widgets")).await;
+    world.until("the binding is gone", || async { world.binding("one", "widgets").await.is_null() }).await;
+    world.bind("one", json!([])).await;
+    let listed = world.get("root:one", WIDGETS).await.unwrap();
+    assert_eq!(listed["items"], json!([]), "the objects went with the binding");
+}
+
+#[tokio::test(start_paused = true)]
 async fn bad_input_is_refused() {
     let world = World::exporting().await;
     let exports = format!("{V2}/apiexports");
