@@ -254,8 +254,9 @@ impl AdmissionChain {
         if request.is("tenancy.kcp.io", "workspaces") {
             workspaces::add_dependent_writes(workspaces, write).await?;
         }
-        if request.is(apis::GROUP, apis::BINDINGS) && old.is_none() {
-            shared_apis::check_binding(workspaces, write).await?;
+        let names_export = request.is(apis::GROUP, apis::BINDINGS) || request.is(apis::GROUP, apis::SLICES);
+        if names_export && old.is_none() {
+            shared_apis::check_export(workspaces, write).await?;
         }
         if request.is(apis::GROUP, apis::SCHEMAS) && old.is_none() {
             shared_apis::check_schema(limits, write).await?;

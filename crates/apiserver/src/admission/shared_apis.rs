@@ -1,4 +1,4 @@
-//! Shared APIs: the right to bind an export, and the limits of exported schemas.
+//! Shared APIs: the right to bind an export or to see its address, and the limits of exported schemas.
 
 use portolan_types::{
     GroupResource, Status, apis,
@@ -17,14 +17,18 @@ use crate::{
 
 use super::{defined_names, pending_write::PendingWrite, usage_limits::LimitContext, workspaces::WorkspaceContext};
 
-/// Checks that a new binding may be created: its creator needs the verb `bind` on the export, in the export's
-/// workspace. An export that does not exist is refused like one without the right.
+/// Checks that a new binding or endpoint slice may be created: its creator needs the verb `bind` on the export, in the
+/// export's workspace. An export that does not exist is refused like one without the right, so that neither tells
+/// another workspace's exports. A slice of an export of its own workspace tells nothing new.
 ///
 /// # Errors
 /// 403 without the right.
-pub(super) async fn check_binding(context: &WorkspaceContext, write: &PendingWrite<'_>) -> Result<(), CommitError> {
-    let reference = write.object.pointer("/spec/reference/export").and_then(ExportReference::of);
+pub(super) async fn check_export(context: &WorkspaceContext, write: &PendingWrite<'_>) -> Result<(), CommitError> {
     let request = write.request;
+    let is_slice = request.is(apis::GROUP, apis::SLICES);
+    let (kind, field) =
+        if is_slice { ("APIExportEndpointSlice", "/spec/export") } else { ("APIBinding", "/spec/reference/export") };
+    let reference = write.object.pointer(field).and_then(ExportReference::of);
     let export = reference.and_then(|ExportReference { path, name }| {
         let cluster = match &path {
             None => request.cluster.id,
@@ -32,12 +36,15 @@ pub(super) async fn check_binding(context: &WorkspaceContext, write: &PendingWri
         };
         Some(ExportAddress { cluster, name })
     });
-    let refused = |why: &str| {
-        let text = |key: &str| write.object.pointer(&format!("/spec/reference/export/{key}")).and_then(Value::as_str);
+    let refused = || {
+        let text = |key: &str| write.object.pointer(&format!("{field}/{key}")).and_then(Value::as_str);
         let (path, name) = (text("path").unwrap_or_default(), text("name").unwrap_or_default());
-        write.forbidden(format!("unable to create APIBinding: no permission to bind to export {path}:{name}{why}"))
+        write.forbidden(format!("unable to create {kind}: no permission to bind to export {path}:{name}"))
     };
-    let Some(export) = export else { return Err(refused("").into()) };
+    let Some(export) = export else { return Err(refused().into()) };
+    if is_slice && export.cluster == request.cluster.id {
+        return Ok(());
+    }
     let asked = Attributes {
         verb: "bind".into(),
         group: apis::GROUP.into(),
@@ -49,7 +56,7 @@ pub(super) async fn check_binding(context: &WorkspaceContext, write: &PendingWri
     let user = request.requester().known_in(export.cluster);
     match context.rbac.authorize(export.cluster, &user, &asked).await? {
         AuthorizationDecision::Allowed(_) => Ok(()),
-        AuthorizationDecision::Denied(_) => Err(refused("").into()),
+        AuthorizationDecision::Denied(_) => Err(refused().into()),
     }
 }
 

@@ -192,6 +192,35 @@ async fn a_resource_that_leaves_an_export_stays_with_its_bindings() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_slice_needs_the_right_to_bind_the_export_of_another_workspace() {
+    let world = World::exporting().await;
+    let anything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    world.allow("one", "ann", anything).await;
+    let uri = format!("/clusters/root:one/{V1}/apiexportendpointslices");
+    let slice = |name: &str, path: Option<&str>, export: &str| {
+        let mut slice = json!({"metadata": {"name": name}, "spec": {"export": {"name": export}}});
+        path.into_iter().for_each(|path| slice["spec"]["export"]["path"] = path.into());
+        slice
+    };
+    let mut refused = Vec::new();
+    for (path, export) in [("root:provider", "widgets"), ("root:provider", "missing"), ("root:nowhere", "widgets")] {
+        let object = slice("a", Some(path), export);
+        let (code, answer) = world.send_as(&user("ann"), "POST", &uri, object).await;
+        assert_eq!(code, 403, "{answer}");
+        refused.push(answer["message"].as_str().unwrap().replace(path, "P").replace(export, "E"));
+    }
+    assert!(refused[0].contains("no permission to bind to export P:E"), "{refused:?}");
+    assert!(refused.iter().all(|other| *other == refused[0]), "no answer tells which export there is: {refused:?}");
+    let (code, answer) = world.send_as(&user("ann"), "POST", &uri, slice("own", None, "later")).await;
+    assert_eq!(code, 201, "an export of its own workspace: {answer}");
+    let bind = json!({"apiGroups": ["apis.kcp.io"], "resources": ["apiexports"], "verbs": ["bind"]});
+    world.allow("provider", "ann", bind).await;
+    let object = slice("a", Some("root:provider"), "widgets");
+    let (code, answer) = world.send_as(&user("ann"), "POST", &uri, object).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn bad_input_is_refused() {
     let world = World::exporting().await;
     let exports = format!("{V2}/apiexports");
