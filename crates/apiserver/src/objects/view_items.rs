@@ -5,11 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use portolan_kinds::custom;
 use portolan_store::{Event, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{
-    LogicalClusterId, ObjectKey, Record, ResourceVersion, Status,
+    LabelSelector, LogicalClusterId, ObjectKey, Record, ResourceVersion, Status,
     annotations::{KCP_CLUSTER, KCP_PATH},
-    object,
+    apis, object,
 };
 
 use crate::{
@@ -19,10 +20,13 @@ use crate::{
     limits::MemoryCharge,
     options::ObjectSelection,
     request::{RequestContext, ResourceTarget},
-    views::{ApiView, Grant},
+    views::{ApiView, Members},
 };
 
 use super::ReadContext;
+
+/// Members of a view from which the objects of a resource are read across logical clusters.
+const MANY_MEMBERS: usize = 16;
 
 /// Part of a view to read.
 pub(crate) struct ViewPart<'a> {
@@ -54,22 +58,72 @@ impl ViewPart<'_> {
         let store = &context.storage.store;
         let asked = self.target.resource();
         let members = self.view.members(store, (&asked, "list"), self.at).await.map_err(|e| status_for(&e))?;
-        let (mut objects, mut bytes) = (Vec::new(), 0);
+        let mut read = ViewRead { objects: Vec::new(), bytes: 0, limit: self.limit, more: false, charge };
+        if members.grants.len() > MANY_MEMBERS && self.is_read_across() {
+            self.read_across(context, &members, &mut read).await?;
+        } else {
+            self.read_each(context, &members, &mut read).await?;
+        }
+        Ok(ViewItems { revision: members.revision, objects: read.objects, more: read.more })
+    }
+
+    /// Reads one logical cluster after the other.
+    async fn read_each(
+        &self,
+        context: &Arc<ReadContext>,
+        members: &Members,
+        read: &mut ViewRead<'_>,
+    ) -> Result<(), Status> {
         let start = self.after.as_ref().map_or(LogicalClusterId::SYSTEM, |key| key.cluster);
-        for (cluster, grant) in members.grants.range(start..) {
+        for (cluster, _) in members.grants.range(start..) {
             let mut pages = self.member_pages(context, *cluster, members.revision).await?;
             while let Some(page) = pages.next(context).await? {
-                for object in self.select(context, page, grant).await? {
-                    if self.limit.is_some_and(|limit| objects.len() >= limit) {
-                        return Ok(ViewItems { revision: members.revision, objects, more: true });
-                    }
-                    bytes += object.record.body().len();
-                    charge.grow_to(bytes)?;
-                    objects.push(object);
+                read.add(self.select(context, page, members).await?)?;
+                if read.more {
+                    return Ok(());
                 }
             }
         }
-        Ok(ViewItems { revision: members.revision, objects, more: false })
+        Ok(())
+    }
+
+    /// Returns true for a resource whose objects are almost all in the view: reading them in one order costs less than
+    /// a read of each logical cluster.
+    fn is_read_across(&self) -> bool {
+        let asked = self.target.resource();
+        let is_own = self.is_of_bindings() || !custom::is_builtin_resource(&asked);
+        is_own && self.target.namespace.is_none() && !shared_objects::has_shared(&self.target.stored_as(), None)
+    }
+
+    fn is_of_bindings(&self) -> bool {
+        self.target.resource() == apis::resource(apis::BINDINGS)
+    }
+
+    /// Reads the objects of all logical clusters, and leaves out those that are no members.
+    async fn read_across(
+        &self,
+        context: &Arc<ReadContext>,
+        members: &Members,
+        read: &mut ViewRead<'_>,
+    ) -> Result<(), Status> {
+        let scope = RangeScope::AllClusters(self.target.stored_as());
+        let labels = if self.is_of_bindings() { self.view.label() } else { LabelSelector::everything() };
+        let (at, after) = (Some(members.revision), self.after.clone());
+        let mut next = Some(RangeRequest { at, after, labels, ..RangeRequest::slices(scope).skip_damaged() });
+        while let Some(request) = next {
+            let page = context.storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+            // A damaged object of another logical cluster is no concern of this view.
+            let damaged = page.damaged.iter().find(|damaged| members.grants.contains_key(&damaged.key.cluster));
+            if let Some(damaged) = damaged {
+                return Err(status_for(&damaged.clone().into()));
+            }
+            next = request.next(&page).and_then(|next| to_next_member(next, members));
+            read.add(self.select(context, page.objects, members).await?)?;
+            if read.more {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the pages of one logical cluster: its objects, and the shared ones that it has not replaced.
@@ -100,14 +154,17 @@ impl ViewPart<'_> {
         Ok(MemberPages { next: Some(request), shared: shared.into() })
     }
 
-    /// Returns the objects of a page that the grant and the selection admit, in the version of the request.
+    /// Returns the objects of a page that the grants and the selection admit, in the version of the request.
     async fn select(
         &self,
         context: &Arc<ReadContext>,
         mut page: Vec<StoredObject>,
-        grant: &Grant,
+        members: &Members,
     ) -> Result<Vec<StoredObject>, Status> {
-        page.retain(|stored| grant.admits(&stored.record, &self.view.export));
+        page.retain(|stored| {
+            let grant = members.grants.get(&stored.key.cluster);
+            grant.is_some_and(|grant| grant.admits(&stored.record, &self.view.export))
+        });
         let page = context.conversion.in_version(self.target, page).await?;
         let mut selected = Vec::with_capacity(page.len());
         for stored in page {
@@ -118,6 +175,49 @@ impl ViewPart<'_> {
         }
         Ok(selected)
     }
+}
+
+/// Objects of a view that have been read so far.
+struct ViewRead<'a> {
+    objects: Vec<StoredObject>,
+    /// Bytes of the objects.
+    bytes: usize,
+    limit: Option<usize>,
+    /// True once an object was left out.
+    more: bool,
+    charge: &'a MemoryCharge,
+}
+
+impl ViewRead<'_> {
+    /// Adds objects up to the limit.
+    ///
+    /// # Errors
+    /// 429 for too much memory.
+    fn add(&mut self, objects: Vec<StoredObject>) -> Result<(), Status> {
+        for object in objects {
+            if self.limit.is_some_and(|limit| self.objects.len() >= limit) {
+                self.more = true;
+                break;
+            }
+            self.bytes += object.record.body().len();
+            self.charge.grow_to(self.bytes)?;
+            self.objects.push(object);
+        }
+        Ok(())
+    }
+}
+
+/// Continues at the next member, if the last object read is of no member; `None` after the last member.
+fn to_next_member(mut next: RangeRequest, members: &Members) -> Option<RangeRequest> {
+    let last = next.after.as_ref()?;
+    let (following, _) = members.grants.range(last.cluster..).next()?;
+    if *following != last.cluster {
+        // The store continues after a key, whether it is there or not.
+        let before = LogicalClusterId::new(following.get() - 1);
+        let key = ObjectKey { cluster: before, ..last.clone() };
+        next.after = next.after.max(Some(key));
+    }
+    Some(next)
 }
 
 /// Pages of one logical cluster, in the order of keys.

@@ -21,6 +21,8 @@ mod rights;
 mod view;
 
 pub(crate) use address::{SEGMENTS, export_of};
+#[cfg(test)]
+pub(crate) use consent::ViewedExport;
 pub(crate) use consent::{Answer, Grant};
 pub(crate) use events::{ViewEvents, WatchedResource};
-pub(crate) use view::ApiView;
+pub(crate) use view::{ApiView, Members};

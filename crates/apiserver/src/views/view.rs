@@ -49,6 +49,12 @@ impl ApiView {
         Ok(Some(Self { export, target, grant: None }))
     }
 
+    /// Returns the selector of bindings to the export.
+    pub(crate) fn label(&self) -> LabelSelector {
+        let selector = format!("{}={}", apis::EXPORT_LABEL, self.export.address.label());
+        LabelSelector::parse(&selector).expect("the label is hexadecimal")
+    }
+
     /// Returns the consents of a logical cluster, or of all in the view, at a revision or at the latest.
     pub(crate) async fn consents(
         &self,
@@ -58,11 +64,7 @@ impl ApiView {
         let bindings = apis::resource(apis::BINDINGS);
         let request = match self.target {
             Some(cluster) => RangeRequest::slices(RangeScope::Cluster(cluster, bindings)),
-            None => {
-                let selector = format!("{}={}", apis::EXPORT_LABEL, self.export.address.label());
-                let labels = LabelSelector::parse(&selector).expect("the label is hexadecimal");
-                RangeRequest { labels, ..RangeRequest::slices(RangeScope::AllClusters(bindings)) }
-            }
+            None => RangeRequest { labels: self.label(), ..RangeRequest::slices(RangeScope::AllClusters(bindings)) },
         };
         let mut next = Some(RangeRequest { at, ..request.skip_damaged() });
         let (mut all, mut revision) = (Vec::new(), ResourceVersion::FIRST);

@@ -4,5 +4,6 @@ mod bindings;
 mod claims;
 mod identities;
 mod plugins;
+mod scale;
 mod views;
 mod world;

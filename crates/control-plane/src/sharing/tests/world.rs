@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use portolan_apiserver::{ApiServer, ApiServerConfig, Body, User};
 use portolan_controllers::Plane;
 use portolan_kinds::KindTable;
+use portolan_store::DynStore;
 use portolan_types::Seams;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -44,7 +45,11 @@ pub(super) fn admin() -> User {
 
 impl World {
     pub(super) async fn new() -> Self {
-        let store = portolan_store::memory();
+        Self::on(portolan_store::memory()).await
+    }
+
+    /// World on a store.
+    pub(super) async fn on(store: DynStore) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let seams = Seams::system();
         let config = ApiServerConfig::in_directory(folder.path().join("server"), seams.clone());
