@@ -1,17 +1,20 @@
 //! Discovery: the groups, versions and resources that are served.
 
+use std::sync::Arc;
+
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY},
 };
-use portolan_kinds::discovery;
+use portolan_kinds::{Kind, discovery};
 use portolan_types::{GroupVersion, Status};
 use serde_json::json;
 
+use super::resource_metrics;
 use crate::{
     ApiServer, Body,
     encode::{self, OBJECT_TYPES, ResponseFormat, aggregated, empty, full},
-    kinds::DiscoveryDocument,
+    kinds::{DiscoveryDocument, ServedKinds},
     request::RequestContext,
     routing::routes,
 };
@@ -56,6 +59,15 @@ fn answer(
     Ok(response)
 }
 
+/// Returns the served kinds in discovery order, the measured ones last.
+fn shown(api: &ApiServer, call: &RequestContext, served: &ServedKinds) -> Vec<Arc<Kind>> {
+    let mut kinds = served.kinds();
+    if call.view.is_none() && api.config.hooks.usage.is_some() {
+        kinds.extend(resource_metrics::kinds().iter().cloned());
+    }
+    kinds
+}
+
 /// `/api` and `/apis`.
 pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
     let served = api.kinds.served_to(call).await?;
@@ -64,23 +76,27 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
         let documents = api.kinds.documents(&served);
         let documents = &documents.discovery;
         let document = if is_core {
-            documents.core.get_or_init(|| DiscoveryDocument::new(discovery::aggregated_core(&served.kinds())))
+            documents
+                .core
+                .get_or_init(|| DiscoveryDocument::new(discovery::aggregated_core(&shown(api, call, &served))))
         } else {
-            documents.groups.get_or_init(|| DiscoveryDocument::new(discovery::aggregated_groups(&served.kinds())))
+            documents
+                .groups
+                .get_or_init(|| DiscoveryDocument::new(discovery::aggregated_groups(&shown(api, call, &served))))
         };
         return answer(document, call, media);
     }
     let document = if is_core {
         discovery::api_versions(&api.address().to_string())
     } else {
-        discovery::api_group_list(&served.kinds())
+        discovery::api_group_list(&shown(api, call, &served))
     };
     encode::document(call, &[], &document)
 }
 
 /// `/apis/<group>`.
 pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
-    let kinds = api.kinds.served_to(call).await?.kinds();
+    let kinds = shown(api, call, &*api.kinds.served_to(call).await?);
     let document = discovery::api_group(&kinds, &call.captures.group);
     let document = document.ok_or_else(|| routes::not_found_at(&call.path))?;
     // In kube-apiserver a handler answers this path, not the router.
@@ -89,7 +105,7 @@ pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Resp
 
 /// `/api/v1`, `/apis/<group>/<version>`.
 pub(super) async fn group_version(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
-    let kinds = api.kinds.served_to(call).await?.kinds();
+    let kinds = shown(api, call, &*api.kinds.served_to(call).await?);
     let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
     let document = discovery::api_resource_list(&kinds, &version);
     let document = document.ok_or_else(|| routes::not_found_at(&call.path))?;
@@ -104,7 +120,7 @@ pub(super) async fn index(api: &ApiServer, call: &RequestContext) -> Result<Resp
         .map(|route| route.pattern.to_owned())
         .collect();
     paths.push("/apis/".into());
-    for kind in api.kinds.served_to(call).await?.kinds() {
+    for kind in shown(api, call, &*api.kinds.served_to(call).await?) {
         match &*kind.gvk.group {
             "" => paths.push(format!("/api/{}", kind.gvk.version)),
             group => paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{}", kind.gvk.version)]),

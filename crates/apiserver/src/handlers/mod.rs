@@ -15,6 +15,7 @@ mod patch;
 mod proxy;
 mod read;
 mod resolve;
+mod resource_metrics;
 mod reviews;
 mod scale;
 mod selectors;
@@ -55,6 +56,9 @@ pub(crate) async fn handle(
     call: &Arc<RequestContext>,
     permit: Option<Permit>,
 ) -> Result<Response<Body>, Status> {
+    if let Some(source) = resource_metrics::source(api, call) {
+        return Box::pin(resource_metrics::answer(api, call, source)).await;
+    }
     match call.endpoint {
         // The routes of the outer router have handlers of their own.
         RouteEndpoint::Livez

@@ -5,6 +5,7 @@ pub(crate) mod annotations;
 mod inline_budget;
 mod plans;
 mod proxies;
+mod resource_metrics;
 pub(crate) mod warnings;
 
 use std::{sync::Arc, time::Duration};
@@ -24,6 +25,7 @@ pub use admission::{AdmissionPlugin, AdmissionRequest, Operation};
 pub(crate) use inline_budget::InlineBudget;
 pub use plans::{AdmittedWrite, WritePlan, WritePlanner, check_whole_object};
 pub use proxies::{ProxyEndpoint, ProxyRequest, ProxyTarget};
+pub use resource_metrics::{MeasuredResource, MeasuredUsage, UsageRequest, UsageSource};
 
 use crate::{Body, directory::LogicalCluster, limits::Permit, metrics::GaugeGuard};
 
@@ -217,6 +219,8 @@ pub struct Hooks {
     pub reviews: Vec<Arc<dyn ReviewHandler>>,
     /// Access to pods.
     pub streams: Arc<dyn PodStreams>,
+    /// Source of the usage of pods and nodes; without it `metrics.k8s.io` is not served.
+    pub usage: Option<Arc<dyn UsageSource>>,
     /// Gateway to agents; `None` refuses them.
     pub agents: Option<Arc<dyn AgentGateway>>,
     /// Descriptions for `kubectl explain`.
@@ -235,6 +239,7 @@ impl Default for Hooks {
             planner: None,
             reviews: Vec::new(),
             streams: Arc::new(NoStreams),
+            usage: None,
             agents: None,
             texts: Arc::new(OwnTextsOnly),
             ready: Vec::new(),

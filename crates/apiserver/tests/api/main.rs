@@ -31,6 +31,7 @@ mod races;
 mod reach;
 mod reads;
 mod redefinition;
+mod resource_metrics;
 mod schemas;
 mod serving;
 mod slices;
