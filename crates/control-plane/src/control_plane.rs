@@ -17,6 +17,7 @@ use crate::{
     elected::{ElectedControllers, HistoryCompactor},
     physical_clusters::{ConnectorFactory, PhysicalClusterController, SimulationRules, WorkerLeases},
     plane_name::plane_name,
+    resource_metrics::ClusterUsage,
     scheduler_hooks::SchedulerHooks,
     streams::PodStreamProxy,
     tunnels::{AgentTunnels, ServerPresence, TunnelMetrics, tenant_lookup},
@@ -51,6 +52,9 @@ impl ControlPlane {
         api_config.hooks.texts = Arc::new(KubernetesTexts);
         scheduler.hook_into(&mut api_config.hooks);
         api_config.hooks.streams = Arc::new(streams.clone());
+        let usage = ClusterUsage::default();
+        // Stored nodes have no physical cluster to ask.
+        api_config.hooks.usage = api_config.computes_nodes.then(|| Arc::new(usage.clone()) as _);
         let tunnels = TunnelGateway::new(seams.clone(), Keepalive::default(), shutdown.clone());
         api_config.hooks.agents = Some(Arc::new(AgentTunnels(tunnels.clone())));
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
@@ -73,6 +77,7 @@ impl ControlPlane {
         let clusters =
             PhysicalClusterController::new(plane.clone(), upstream.clone(), connections, leases, shutdown.clone());
         let clusters = clusters.within(sync_limits, sync_memory);
+        usage.start(api.clone(), clusters.clients(), name.clone());
         streams.start(api.clone(), clusters.clients(), name);
         tasks.spawn(streams.ended(shutdown.clone()));
         api.registry().register(Box::new(TunnelMetrics::new(tunnels.clone()))).context("the metrics of tunnels")?;

@@ -18,6 +18,7 @@ mod plane_name;
 mod plans;
 mod projected_writes;
 mod readiness;
+mod resource_metrics;
 mod scheduler_hooks;
 mod security;
 mod shared_keys;

@@ -18,7 +18,9 @@ use crate::{
     index::{NodeFeed, PodFeed, PodIndex},
     kubelet::Kubelet,
     logs::CannedLogs,
-    network, nodes, storage, workloads,
+    network, nodes, storage,
+    usage::SimulatedUsage,
+    workloads,
     yielding::YieldingStore,
 };
 
@@ -107,6 +109,9 @@ impl SimulatedCluster {
         let mut config_of_api =
             ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
         config_of_api.hooks.streams = config.streams.clone();
+        let pods = Arc::new(PodIndex::default());
+        let usage = SimulatedUsage { pods: pods.clone(), seams: seams.clone() };
+        config_of_api.hooks.usage = Some(Arc::new(usage));
         let api = ApiServer::new(store.clone(), config_of_api).await?;
         let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams).with_kinds(api.kinds()));
         nodes::create(&plane, &config).await?;
@@ -114,7 +119,7 @@ impl SimulatedCluster {
         let history = HistoryMetrics::register(api.registry())?;
         let mut tasks = JoinSet::new();
         let share = config.share.clone();
-        tasks.spawn(loops(&plane, &api, config).run(shutdown.clone()));
+        tasks.spawn(loops(&plane, &api, pods, config).run(shutdown.clone()));
         let keeping = async move { match run_history_retention(store, HISTORY, history).await {} };
         match &share {
             Some(share) => drop(tasks.spawn(share.run(keeping))),
@@ -139,8 +144,7 @@ impl SimulatedCluster {
 }
 
 /// All loops. Those that maintain the index come first, so that the others find each event in it.
-fn loops(plane: &Arc<Plane>, api: &ApiServer, config: SimulationConfig) -> Loops {
-    let pods = Arc::new(PodIndex::default());
+fn loops(plane: &Arc<Plane>, api: &ApiServer, pods: Arc<PodIndex>, config: SimulationConfig) -> Loops {
     let loops = portolan_controllers::common(plane, &api.pki().ca);
     let loops = loops.with(PodFeed(pods.clone())).with(NodeFeed(pods.clone()));
     let loops = network::add(workloads::add(loops, &pods)).with(EndpointsController::new(plane.clone(), pods.clone()));

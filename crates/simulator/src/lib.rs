@@ -17,6 +17,7 @@ mod network;
 mod nodes;
 mod schedule;
 mod storage;
+mod usage;
 mod workloads;
 mod yielding;
 

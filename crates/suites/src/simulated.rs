@@ -88,6 +88,8 @@ pub(super) fn commands() -> Vec<(&'static str, String)> {
         ("a Secret is missing", wait("pod/secretive", reason)),
         ("a probe fails", wait("pod/unready", "condition=Ready=False")),
         ("and an Event says so", until(&format!("kubectl -n {NAMESPACE} get events | grep -q Unhealthy"))),
+        ("pods have a usage", until(&format!("kubectl -n {NAMESPACE} top pods --no-headers | grep -q ^both-"))),
+        ("and so have physical clusters", until("kubectl top nodes --no-headers | grep -q %")),
         ("an init container has logs", format!("kubectl -n {NAMESPACE} logs unready -c first")),
     ]
 }

@@ -21,6 +21,7 @@ pub mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transform;
+pub mod usage;
 pub mod worker;
 
 pub use access::{AccessError, AccessService, AccessTokens};

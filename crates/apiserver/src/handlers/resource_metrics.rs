@@ -1,4 +1,4 @@
-//! `metrics.k8s.io/v1beta1`, which `kubectl top` and autoscalers read. The objects are computed at each request by a
+//! Resource usage, `metrics.k8s.io/v1beta1`, which `kubectl top` and autoscalers read. The objects are computed at each request by a
 //! [`UsageSource`] from the pods or nodes that the request selects, as by metrics-server.
 
 use std::sync::{Arc, LazyLock};
@@ -26,12 +26,11 @@ const SHOWN: [&str; 2] = ["cpu", "memory"];
 
 /// Returns the kinds of the group, as discovery shows them.
 pub(super) fn kinds() -> &'static [Arc<Kind>; 2] {
-    static KINDS: LazyLock<[Arc<Kind>; 2]> =
-        LazyLock::new(|| [("Node", "NodeMetrics"), ("Pod", "PodMetrics")].map(kind));
+    static KINDS: LazyLock<[Arc<Kind>; 2]> = LazyLock::new(|| [kind("Node", "NodeMetrics"), kind("Pod", "PodMetrics")]);
     &KINDS
 }
 
-fn kind((of, name): (&str, &str)) -> Arc<Kind> {
+fn kind(of: &str, name: &str) -> Arc<Kind> {
     let measured = KindTable::builtin().kind_named("", "v1", of).expect("the table has Kubernetes' kinds");
     Arc::new(Kind {
         gvk: GroupVersionKind::new(GROUP, VERSION, name),

@@ -153,7 +153,8 @@ pub(crate) fn pod_requests(pod: &Value) -> PodAmounts {
     before.fold(running, |most, one| PodAmounts { cpu: most.cpu.max(one.cpu), memory: most.memory.max(one.memory) })
 }
 
-fn container_requests(container: &Value) -> PodAmounts {
+/// Returns what a container asks for.
+pub(crate) fn container_requests(container: &Value) -> PodAmounts {
     let amount = |name: &str| {
         let of = |part: &str| container.pointer(&format!("/resources/{part}/{name}")).and_then(quantity);
         of("requests").or_else(|| of("limits"))

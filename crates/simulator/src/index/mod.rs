@@ -23,7 +23,7 @@ use portolan_store::{ChangeKind, Event};
 use portolan_types::{GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, object};
 use serde_json::Value;
 
-pub(crate) use facts::{PodController, PodFacts, PodPhase};
+pub(crate) use facts::{PodAmounts, PodController, PodFacts, PodPhase, container_requests};
 pub(crate) use feeds::{NodeFeed, PodFeed};
 pub(crate) use nodes::PodNeeds;
 use nodes::{NodeFacts, NodeTable};
@@ -216,6 +216,11 @@ impl PodIndex {
     /// Returns the number of nodes.
     pub(crate) fn node_count(&self) -> usize {
         self.state().nodes.count()
+    }
+
+    /// Returns the number of pods on a node, and their requests together.
+    pub(crate) fn load_of(&self, node: &str) -> Option<(i64, PodAmounts)> {
+        self.state().nodes.load_of(node)
     }
 
     fn put_node(&self, name: &str, node: Option<NodeFacts>) {

@@ -197,6 +197,10 @@ impl NodeTable {
         self.by_load.len()
     }
 
+    pub(super) fn load_of(&self, name: &str) -> Option<(i64, PodAmounts)> {
+        self.all.get(name).map(|load| (load.pods, load.requested))
+    }
+
     /// Counts a pod on its node.
     pub(super) fn add(&mut self, pod: &PodFacts) {
         self.change(pod, 1);

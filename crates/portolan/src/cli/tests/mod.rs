@@ -13,6 +13,7 @@ mod policies;
 mod proxies;
 mod reference;
 mod streams;
+mod usage;
 
 use std::{path::Path, time::Duration};
 
