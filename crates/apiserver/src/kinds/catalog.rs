@@ -28,6 +28,7 @@ use super::{
     compiled::{CompiledDefinitions, LoadedDefinition},
     definition_cache::{DefinitionCache, MissingDefinitions},
     documents::RecentDocuments,
+    viewed::ViewedSchemas,
 };
 
 /// Resource of bindings, beside that of definitions.
@@ -49,6 +50,7 @@ pub(super) struct CatalogState {
     /// Documents of the built-in kinds, which most surfaces share.
     builtin: Arc<ApiDocuments>,
     pub(super) compiled: CompiledDefinitions,
+    pub(super) viewed: Mutex<ViewedSchemas>,
 }
 
 pub(super) type Definitions = BTreeMap<ObjectName, LoadedDefinition>;
@@ -71,7 +73,8 @@ impl DefinitionCatalog {
     ) -> Self {
         let compiled = CompiledDefinitions::new(compilations, watch, computes_nodes);
         let builtin = compiled.served(Vec::new()).documents();
-        Self(Arc::new(CatalogState { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
+        let (state, documents, viewed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(CatalogState { store, state, documents, builtin, compiled, viewed }))
     }
 
     /// Returns the resources whose writes have to be followed.
