@@ -6,13 +6,13 @@ use super::*;
 use crate::cli::plugin::{CapturedOutput, Terminal, UserEnvironment, applets::Applet, execute};
 
 /// User with a kubeconfig of her own.
-struct PluginUser {
+pub(super) struct PluginUser {
     folder: std::path::PathBuf,
 }
 
 impl PluginUser {
     /// Gives the administrator's kubeconfig to a user.
-    fn new(folder: &Path) -> Self {
+    pub(super) fn new(folder: &Path) -> Self {
         std::fs::copy(folder.join("data/admin.kubeconfig"), folder.join("kubeconfig")).unwrap();
         Self { folder: folder.to_owned() }
     }
@@ -22,7 +22,7 @@ impl PluginUser {
     }
 
     /// Runs a command line, and returns exit code, standard output and standard error.
-    async fn run(&self, line: &str) -> (u8, String, String) {
+    pub(super) async fn run(&self, line: &str) -> (u8, String, String) {
         let programs = [
             ("kubectl create workspace", Applet::CreateWorkspace),
             ("kubectl ws", Applet::Ws),
@@ -197,6 +197,14 @@ async fn a_user_sees_where_and_why_and_moves_an_object() {
     ] {
         let (seen, out, err) = ann.run(line).await;
         assert!(seen == code && format!("{out}{err}").contains(expected), "{line}: {seen} {out} {err}");
+    }
+    root.apply(&deployment("api").to_string()).await.unwrap();
+    until(&root, "/apis/apps/v1/namespaces/default/deployments/api", |api| api["status"]["readyReplicas"] == 1).await;
+    for on in ["east", "west", "east"] {
+        let (code, out, err) = ann.run(&format!("kubectl portolan move ns/default --to {on} --timeout 60s")).await;
+        assert!(code == 0 && out == format!("namespace/default pinned to {on}\n"), "{out} {err}");
+        let (_, seen, _) = ann.run("kubectl portolan where deploy/api --no-headers").await;
+        assert_eq!(seen.split_whitespace().collect::<Vec<_>>(), ["deployment/api", on, "Running", "1/1"], "{err}");
     }
     let (code, _, err) = ann.run("kubectl portolan move deploy/web --from east --to west").await;
     assert!(code == 1 && err.contains("web does not run on \"east\", but on west"), "{err}");

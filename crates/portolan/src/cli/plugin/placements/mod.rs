@@ -2,6 +2,7 @@
 
 mod explain;
 mod locate;
+mod namespace_move;
 mod pod_tree;
 mod preflight;
 mod relocate;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     locate::{ready, state},
+    namespace_move::NamespaceMove,
     placed_condition, placement_of, preflight, single_object,
 };
 use crate::cli::plugin::{
@@ -24,7 +25,7 @@ use crate::cli::plugin::{
 };
 
 /// Time after a pin in which a refusal of before may still be shown.
-const SETTLED: Duration = Duration::from_secs(3);
+pub(super) const SETTLED: Duration = Duration::from_secs(3);
 
 /// Treatment of a write, as of kubectl's `--dry-run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,10 +104,13 @@ impl MoveArgs {
             return Ok(0);
         }
         if preflight::is_namespace(&of) {
-            ctx.terminal.note(&format!(
-                "the objects of {title} follow its pin; this command does not wait for them\n  see:  kubectl portolan where deployments -n {name}"
-            ));
-            return Ok(0);
+            let Some(planned) = planned else {
+                ctx.terminal.note(&format!(
+                    "the objects of {title} follow its pin; without the right to plans this command does not wait for them\n  see:  kubectl get placements -n {name}"
+                ));
+                return Ok(0);
+            };
+            return NamespaceMove::of(&name, planned).follow(ctx, self.timeout).await;
         }
         self.follow(ctx, &of, &written, &preflight::target(&of, &read, &pin, planned)).await
     }
@@ -195,7 +199,7 @@ async fn plan(ctx: &PluginContext, of: &ResourceType, read: &Value, pin: &[Strin
     AnsweredPlan::ask(ctx, None, vec![PlanChange { pin: Some(pin), ..PlanChange::default() }], None).await
 }
 
-fn copies_of(placement: &Value) -> Vec<PlacementCopyStatus> {
+pub(super) fn copies_of(placement: &Value) -> Vec<PlacementCopyStatus> {
     serde_json::from_value(placement["status"]["clusters"].clone()).unwrap_or_default()
 }
 
@@ -204,7 +208,7 @@ fn is_running(copy: &PlacementCopyStatus) -> bool {
 }
 
 /// Returns true if the object runs on the pinned physical clusters and nowhere else; without a pin, if it is at rest.
-fn has_arrived(copies: &[PlacementCopyStatus], pin: &[String]) -> bool {
+pub(super) fn has_arrived(copies: &[PlacementCopyStatus], pin: &[String]) -> bool {
     let on: BTreeSet<&str> = copies.iter().map(|copy| copy.name.as_str()).collect();
     let wanted: BTreeSet<&str> = pin.iter().map(String::as_str).collect();
     !copies.is_empty() && (pin.is_empty() || on == wanted) && copies.iter().all(is_running)
