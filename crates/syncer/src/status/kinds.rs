@@ -165,6 +165,7 @@ pub(super) fn merge(kind: &GroupKind, (before, wanted): (&Value, i64), copies: &
     }
     match (&*kind.group, &*kind.kind) {
         ("", "Service") | ("networking.k8s.io", "Ingress") => set_addresses(copies, &mut status),
+        ("apps", "StatefulSet") => set_revisions(copies, &mut status),
         ("batch", "Job") => set_times(copies, &mut status),
         ("batch", "CronJob") => keep_schedule_times(before, &mut status),
         ("", "PersistentVolumeClaim") => set_phase(copies, &mut status),
@@ -269,6 +270,24 @@ fn keep_schedule_times(before: &Value, status: &mut Map<String, Value>) {
         let now = status.get(field).and_then(Value::as_str);
         if let Some(latest) = earlier.max(now).map(str::to_owned) {
             status.insert(field.into(), latest.into());
+        }
+    }
+}
+
+/// Sets the revisions of a copy that is still being rolled out, so that a rollout ends with the last copy. A copy that
+/// has none of the replicas ends at once.
+fn set_revisions(copies: &[CopyStatus], status: &mut Map<String, Value>) {
+    let is_rolling = |copy: &&CopyStatus| copy.status.get("currentRevision") != copy.status.get("updateRevision");
+    let has_pods = |copy: &&CopyStatus| copy.replicas != Some(0) && copy.status.is_object();
+    let shown = copies.iter().filter(has_pods).find(is_rolling).or_else(|| {
+        let has_any = |copy: &&CopyStatus| copy.replicas.is_some() && has_pods(copy);
+        copies.iter().find(has_any)
+    });
+    let Some(shown) = shown else { return };
+    for field in ["currentRevision", "updateRevision"] {
+        match shown.status.get(field) {
+            Some(revision) => drop(status.insert(field.into(), revision.clone())),
+            None => drop(status.remove(field)),
         }
     }
 }

@@ -183,6 +183,31 @@ fn conditions_of_others_stay_where_the_controllers_would_leave_them() {
 }
 
 #[test]
+fn a_rollout_of_a_divided_set_ends_with_its_last_copy() {
+    let set = |name, share_of: i64, updated: i64, current: &str| {
+        let status = json!({"replicas": share_of, "readyReplicas": share_of, "availableReplicas": share_of,
+            "currentReplicas": share_of - updated, "updatedReplicas": updated, "currentRevision": current,
+            "updateRevision": "new", "observedGeneration": 1});
+        share(copy(name, 1, status), share_of)
+    };
+    for (case, copies, revision, updated) in [
+        ("the smaller one has ended", vec![set("east", 2, 2, "new"), set("west", 3, 1, "old")], "old", 3),
+        ("the larger one has ended", vec![set("east", 2, 1, "old"), set("west", 3, 3, "new")], "old", 4),
+        ("one has no ordinals", vec![set("east", 0, 0, "none"), set("west", 5, 5, "new")], "new", 5),
+        ("both have ended", vec![set("east", 2, 2, "new"), set("west", 3, 3, "new")], "new", 5),
+    ] {
+        let status = merged("StatefulSet.apps", json!({"spec": {"replicas": 5}}), &copies);
+        assert_eq!(
+            (&status["currentRevision"], &status["updateRevision"]),
+            (&json!(revision), &json!("new")),
+            "{case}"
+        );
+        assert_eq!((&status["replicas"], &status["readyReplicas"]), (&json!(5), &json!(5)), "{case}");
+        assert_eq!(status["updatedReplicas"], updated, "{case}");
+    }
+}
+
+#[test]
 fn addresses_of_all_copies_are_shown_but_not_of_unreachable_ones() {
     let at = |name, ip: &str| copy(name, 1, json!({"loadBalancer": {"ingress": [{"ip": ip}]}}));
     for (kind, copies, expected) in [

@@ -1,7 +1,11 @@
 use std::{sync::Arc, time::Duration};
 
 use http::Method;
-use portolan_types::{annotations, object, placement::CopyPhase, upstream::CopyState};
+use portolan_types::{
+    GroupVersionKind, annotations, object,
+    placement::{CopyPhase, OrdinalRange, PlacementRecord},
+    upstream::CopyState,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -792,6 +796,34 @@ fn old_cluster() -> FakeCluster {
         _ => None,
     });
     cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_is_not_divided_onto_a_physical_cluster_that_knows_no_ordinals() {
+    let cluster = FakeCluster::default();
+    let index = json!({"paths": {"apis/apps/v1": {"serverRelativeURL": "/openapi/v3/apis/apps/v1?hash=1"}}});
+    let fields = json!({"properties": {"replicas": {"type": "integer"}}});
+    let spec = json!({"allOf": [{"$ref": "#/components/schemas/Spec"}]});
+    let schema = json!({"components": {"schemas": {"Spec": fields, "StatefulSet": {"properties": {"spec": spec},
+        "x-kubernetes-group-version-kind": [{"group": "apps", "version": "v1", "kind": "StatefulSet"}]}}}});
+    cluster.script(move |_, path| match path {
+        "/version?" => Some(CannedAnswer::Answer(200, json!({"gitVersion": "v1.25.1"}))),
+        "/openapi/v3?" => Some(CannedAnswer::Answer(200, index.clone())),
+        "/openapi/v3/apis/apps/v1?hash=1" => Some(CannedAnswer::Answer(200, schema.clone())),
+        _ => None,
+    });
+    let stage = stage(&cluster).await;
+    let whole = json!({"metadata": {}, "spec": {"replicas": 2}});
+    let key = stage.place("statefulsets", "db", whole, CopyPhase::Active);
+    stage.until("a whole one is there", async |_| cluster.all("statefulsets").len() == 1).await.unwrap();
+    let mut divided = stage.upstream.object(&key).unwrap();
+    let mut record = PlacementRecord::of(&divided).unwrap();
+    record.ordinals.insert(record.clusters[0].uid.clone(), OrdinalRange { first: 2, end: 4 });
+    record.write_to(&mut divided);
+    stage.upstream.write(&key, &GroupVersionKind::new("apps", "v1", "StatefulSet"), divided);
+    let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message, .. }) if reason == "Incompatible" && message.contains("/spec/ordinals"));
+    stage.until("the other is told to be incompatible", told).await.unwrap();
+    stage.handle.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
