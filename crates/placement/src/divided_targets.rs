@@ -124,7 +124,7 @@ fn autoscaler_shares(scaler: &Value, targets: &[DividedTarget]) -> Vec<PlacedOve
         // `maxReplicas` is 1 at least.
         let max = target.limits.get(uid).map_or(*max, |limit| (*max).min(*limit).max(1));
         let min = floor(uid).min(max);
-        ((min, max) != (least, most)).then(|| bounds_of_autoscaler(target, uid, (min, max)))
+        ((min, max) != (least, most)).then(|| bounds_of_autoscaler(target, uid, min, max))
     };
     maxs.iter().filter_map(share).collect()
 }
@@ -132,10 +132,10 @@ fn autoscaler_shares(scaler: &Value, targets: &[DividedTarget]) -> Vec<PlacedOve
 /// Returns bounds that keep each part as it is. `maxReplicas` is 1 at least; a copy with none is not scaled.
 fn fixed_shares(target: &DividedTarget) -> Vec<PlacedOverride> {
     let parts = target.parts.iter().map(|(uid, part)| (uid, (*part).max(1)));
-    parts.map(|(uid, part)| bounds_of_autoscaler(target, uid, (part, part))).collect()
+    parts.map(|(uid, part)| bounds_of_autoscaler(target, uid, part, part)).collect()
 }
 
-fn bounds_of_autoscaler(target: &DividedTarget, uid: &Uid, (min, max): (i64, i64)) -> PlacedOverride {
+fn bounds_of_autoscaler(target: &DividedTarget, uid: &Uid, min: i64, max: i64) -> PlacedOverride {
     let patch = vec![
         json!({"op": "add", "path": "/spec/minReplicas", "value": min}),
         json!({"op": "add", "path": "/spec/maxReplicas", "value": max}),
