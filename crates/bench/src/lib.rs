@@ -55,7 +55,7 @@ pub struct Options {
     /// Objects in the large store, 1 KiB each.
     #[arg(long, default_value_t = 1_000_000)]
     many: usize,
-    /// Workspaces of twenty objects each.
+    /// Workspaces of twenty objects each, and workspaces that bind one export.
     #[arg(long, default_value_t = 10_000)]
     workspaces: usize,
     /// Definitions in one logical cluster.

@@ -3,6 +3,7 @@
 mod crash;
 mod custom;
 mod definitions;
+mod exports;
 mod flood;
 mod large;
 mod lists;
@@ -54,6 +55,8 @@ pub(super) enum BenchPart {
     Many,
     /// Workspaces of twenty objects each: making them, and memory while they are idle.
     Workspaces,
+    /// One export that very many workspaces bind: binding, lists of the provider's view, and its watch.
+    Exports,
     /// Very many definitions of custom resources in one logical cluster.
     Definitions,
     /// The same definitions in very many logical clusters.
@@ -94,6 +97,7 @@ impl BenchPart {
             Self::Large => "large",
             Self::Many => "many",
             Self::Workspaces => "workspaces",
+            Self::Exports => "exports",
             Self::Definitions => "definitions",
             Self::SharedDefinitions => "shared-definitions",
             Self::Custom => "custom",
@@ -120,7 +124,7 @@ impl BenchPart {
             Self::SlowWrites | Self::Crash | Self::Overwrites | Self::Large | Self::Many | Self::Definitions => {
                 which != Which::Memory
             }
-            Self::Workspaces | Self::SharedDefinitions => matches!(which, Which::Redb | Which::Sled),
+            Self::Workspaces | Self::Exports | Self::SharedDefinitions => matches!(which, Which::Redb | Which::Sled),
         }
     }
 
@@ -143,6 +147,7 @@ impl BenchPart {
             Self::Large => large::measure(subject),
             Self::Many => many::measure(subject, lab, limits),
             Self::Workspaces => workspaces::measure(subject, limits),
+            Self::Exports => exports::measure(subject, limits),
             Self::Definitions => definitions::measure(subject, limits),
             Self::SharedDefinitions => shared::measure(subject, limits),
             Self::Custom => custom::measure(subject, limits),
