@@ -292,3 +292,35 @@ pub(crate) fn marked_for(
 ) -> Result<StoredObject, Status> {
     if call.view.is_some() { marked(directory, stored) } else { Ok(stored) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use portolan_types::GroupResource;
+
+    use crate::views::Grant;
+
+    use super::*;
+
+    #[test]
+    fn a_read_across_skips_runs_of_other_logical_clusters() {
+        let resource = GroupResource::new("example.dev", "widgets");
+        let key = |cluster, name: &str| {
+            ObjectKey::cluster_scoped(LogicalClusterId::new(cluster), resource.clone(), name.parse().unwrap())
+        };
+        let grants = BTreeMap::from([5, 20].map(|cluster| (LogicalClusterId::new(cluster), Grant::All)));
+        let members = Members { revision: ResourceVersion::FIRST, grants };
+        for (case, last, expected) in [
+            ("a member goes on behind its last object", key(5, "b"), Some(key(5, "b"))),
+            ("others before a member are skipped", key(7, "b"), Some(key(19, "b"))),
+            ("but nothing is read again", key(19, "c"), Some(key(19, "c"))),
+            ("the last member", key(20, "b"), Some(key(20, "b"))),
+            ("behind the last member nothing is read", key(21, "b"), None),
+        ] {
+            let request = RangeRequest::slices(RangeScope::AllClusters(resource.clone()));
+            let next = to_next_member(RangeRequest { after: Some(last), ..request }, &members);
+            assert_eq!(next.and_then(|next| next.after), expected, "{case}");
+        }
+    }
+}
