@@ -10,6 +10,7 @@ mod console;
 mod context;
 mod flags;
 mod formats;
+mod get;
 mod kubeconfig_files;
 mod login;
 mod nearest_name;
@@ -59,6 +60,8 @@ enum PluginCommand {
     Where(placements::WhereArgs),
     /// Explain why an object runs where it runs, or nowhere.
     Why(placements::WhyArgs),
+    /// Get objects of the physical clusters themselves, with a column for the cluster.
+    Get(get::GetArgs),
     /// Move an object to other physical clusters.
     Move(placements::MoveArgs),
     /// Move everything that can move off physical clusters.
@@ -192,6 +195,7 @@ impl PluginCommand {
             Self::Login(login) => login.run(ctx).await?,
             Self::Ui(ui) => ui.run(ctx).await?,
             Self::Cluster(cluster) => return cluster.run(ctx).await,
+            Self::Get(get) => return get.run(ctx).await,
             Self::Move(relocate) => return relocate.run(ctx).await,
             Self::Drain(drain) => return drain.run(ctx).await,
             Self::Policy(policy) => return policy.run(ctx).await,

@@ -25,11 +25,17 @@ pub(crate) struct ResourceType {
 impl ResourceType {
     /// Returns the path of an object, or of the collection without a name.
     pub(crate) fn path(&self, namespace: &str, name: Option<&str>) -> String {
+        self.path_in(Some(namespace), name)
+    }
+
+    /// Returns the path of an object, or of the collection without a name, in one namespace or in all.
+    pub(crate) fn path_in(&self, namespace: Option<&str>, name: Option<&str>) -> String {
         let base = match self.group.as_str() {
             "" => format!("/api/{}", self.version),
             group => format!("/apis/{group}/{}", self.version),
         };
-        let space = if self.is_namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+        let space = namespace.filter(|_| self.is_namespaced).map(|name| format!("/namespaces/{name}"));
+        let space = space.unwrap_or_default();
         let name = name.map(|name| format!("/{name}")).unwrap_or_default();
         format!("{base}{space}/{}{name}", self.resource)
     }
@@ -61,10 +67,22 @@ impl ResourceCatalog {
     /// # Errors
     /// A refusal, or no answer.
     pub(crate) async fn discover(session: &ApiSession) -> Result<Self, RequestError> {
+        let read = async |path: &'static str, accept: &'static str| {
+            session.send(ApiRequest { accept, ..ApiRequest::new(Method::GET, path) }).await
+        };
+        Self::discover_with(read).await
+    }
+
+    /// Asks for the resource types by a function that reads a path with an `Accept` header.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub(crate) async fn discover_with(
+        read: impl AsyncFn(&'static str, &'static str) -> Result<Value, RequestError>,
+    ) -> Result<Self, RequestError> {
         let mut all = Vec::new();
         for path in ["/api", "/apis"] {
-            let found = session.send(ApiRequest { accept: AGGREGATED, ..ApiRequest::new(Method::GET, path) }).await?;
-            all.extend(types_of(&found));
+            all.extend(types_of(&read(path, AGGREGATED).await?));
         }
         Ok(Self(all))
     }

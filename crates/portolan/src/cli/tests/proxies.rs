@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     agent::{RunningAgent, cluster_command, token_in},
+    kubectl_plugin::PluginUser,
     streams::physical,
     *,
 };
@@ -61,7 +62,7 @@ async fn bind(kubeconfig: &str, group: &str) {
 /// Control plane with a physical cluster `east` behind an agent, which was joined with access.
 struct JoinedCluster {
     plane: ControlPlane,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     kubeconfig: String,
     stop: CancellationToken,
     _agent: RunningAgent,
@@ -85,7 +86,7 @@ impl JoinedCluster {
         let (joined, agent) = tokio::join!(cluster_command(folder.path(), &join), starting);
         joined.unwrap();
         bind(&kubeconfig, "portolan:admins").await;
-        Self { plane, _folder: folder, kubeconfig, stop, _agent: agent }
+        Self { plane, folder, kubeconfig, stop, _agent: agent }
     }
 
     /// Changes the registration by a merge patch.
@@ -202,5 +203,41 @@ async fn only_mapped_users_with_the_right_reach_a_physical_cluster() {
     joined.change(json!({"spec": {"access": null}})).await;
     let refused = get(plane, admin(), &nodes).await;
     assert!(refused.code == 503 && refused.text.contains("joined with --access"), "{}", refused.text);
+    joined.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_lists_the_objects_of_physical_clusters_themselves() {
+    let joined = JoinedCluster::start().await;
+    let plane = &joined.plane;
+    let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
+    root.apply(&MEMBER.replace("name: east", "name: west")).await.unwrap();
+    let ann = PluginUser::new(joined.folder.path());
+    let (code, out, err) = ann.run("kubectl portolan get ns kube-system --cluster east").await;
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["CLUSTER", "NAME", "STATUS", "AGE"]);
+    assert_eq!(lines[1][..3], ["east", "kube-system", "Active"]);
+    assert_eq!(lines.len(), 2, "{out}");
+    // A simulated physical cluster has no API of its own that could be reached.
+    let (code, out, err) = ann.run("kubectl portolan get nodes --all-clusters -o json").await;
+    let list: Value = serde_json::from_str(&out).unwrap();
+    let items = list["items"].as_array().unwrap();
+    assert!(!items.is_empty(), "{out}");
+    assert!(items.iter().all(|node| node["metadata"]["annotations"]["portolan.dev/cluster"] == "east"), "{out}");
+    assert_eq!(items[0]["kind"], "Node");
+    assert_eq!(code, 1, "{err}");
+    assert!(err.starts_with("Warning: west: Error from server"), "{err}");
+    for (line, message) in [
+        (
+            "kubectl portolan get nodes",
+            "error: add --all-clusters, or --cluster NAME; kubectl get has the objects of the workspace\n",
+        ),
+        ("kubectl portolan get nodes --cluster nope", "error: physical cluster \"nope\" not found\n"),
+        ("kubectl portolan get widgets --cluster east", "error: the server doesn't have a resource type \"widgets\"\n"),
+        ("kubectl portolan get deploy -A --cluster east -l app=none", "No resources found.\n"),
+    ] {
+        assert_eq!(ann.run(line).await.2, message, "{line}");
+    }
     joined.end().await;
 }
