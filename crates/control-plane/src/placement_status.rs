@@ -40,6 +40,9 @@ pub(crate) fn updated_placement(
         copy.available = state.and_then(|state| available(&placed.key.resource, state));
         let limit = limits.iter().find(|(uid, _)| uid.as_str() == copy.uid).map_or(i64::MAX, |(_, limit)| *limit);
         copy.desired = copy.replicas.or_else(|| desired(placed, state).map(|all| all.min(limit)));
+        if state.is_some_and(|state| is_uncounted(placed, state, states)) {
+            copy.ready = copy.desired.unwrap_or(1);
+        }
         let published = state.filter(|state| !withdrawn.contains(&state.uid) && !state.is_unreachable());
         copy.addresses = published.map_or(0, |state| i64::try_from(state.addresses()).unwrap_or(i64::MAX));
         (copy.reason, copy.message) = state.and_then(|state| state.failed.clone()).unwrap_or_default();
@@ -91,6 +94,17 @@ fn ready(placed: &PlacedObject<'_>, state: &CopyStatus) -> i64 {
     }
 }
 
+/// Returns true for a current copy of a scaled custom kind that reports no number of replicas, where a copy that was there
+/// before it reports none either: nothing counts them, and a move would wait for ever.
+fn is_uncounted(placed: &PlacedObject<'_>, state: &CopyStatus, states: &[CopyStatus]) -> bool {
+    let Some(scale) = placed.scale else { return false };
+    let is_silent = |state: &CopyStatus| {
+        let is_there = state.is_current && state.failed.is_none() && !state.is_unreachable() && !says_unready(state);
+        is_there && scale.observed(&state.status).is_none()
+    };
+    is_silent(state) && states.iter().any(|other| other.epoch < state.epoch && is_silent(other))
+}
+
 /// Returns true if a condition of a copy says that it is not ready or not available.
 fn says_unready(state: &CopyStatus) -> bool {
     let conditions = state.status.get("conditions").and_then(Value::as_array).into_iter().flatten();
@@ -102,6 +116,42 @@ mod tests {
     use super::*;
     use portolan_types::LogicalClusterId;
     use serde_json::json;
+
+    #[test]
+    fn a_custom_kind_that_nobody_counts_is_ready_in_a_move() {
+        let scale = ScaleFields::new(".spec.replicas", ".status.replicas").unwrap();
+        let key = |resource: &str, name: &str| {
+            let resource = GroupResource::new("example.com", resource);
+            let namespace = "shop".parse().unwrap();
+            ObjectKey::namespaced(LogicalClusterId::ROOT, resource, namespace, name.parse().unwrap())
+        };
+        let object = json!({"spec": {"replicas": 3}});
+        let state = |name: &str, epoch: u64, status: Value| {
+            let unreported = CopyStatus::unreported(name, name.parse().unwrap(), None);
+            CopyStatus { epoch, is_current: true, status, ..unreported }
+        };
+        let unready = || json!({"conditions": [{"type": "Ready", "status": "False"}]});
+        for (case, east, west, expected) in [
+            ("neither reports a number", json!({}), json!({}), [0, 3]),
+            ("the first one does", json!({"replicas": 3}), json!({}), [3, 0]),
+            ("the second one does", json!({}), json!({"replicas": 1}), [0, 1]),
+            ("the second one is not ready", json!({}), unready(), [0, 0]),
+            ("it is not known if the first one reports any", unready(), json!({}), [0, 0]),
+        ] {
+            let (placed_key, states) = (key("scaled", "x"), [state("east", 1, east), state("west", 2, west)]);
+            let copy = |name: &str| json!({"name": name, "uid": name, "phase": "Active", "ready": -1});
+            let found = PlaneObject {
+                key: key("placements", "scaled-x"),
+                object: json!({"status": {"clusters": [copy("east"), copy("west")]}}),
+                revision: portolan_types::ResourceVersion::new(7).unwrap(),
+            };
+            let placed = PlacedObject { key: &placed_key, object: &object, scale: Some(&scale) };
+            let write = updated_placement(found, &placed, &states).unwrap().unwrap();
+            let written: Value = serde_json::from_slice(write.record.unwrap().body()).unwrap();
+            let ready = |at: usize| written["status"]["clusters"][at]["ready"].as_i64().unwrap();
+            assert_eq!([ready(0), ready(1)], expected, "{case}");
+        }
+    }
 
     #[test]
     fn a_workload_without_a_status_yet_is_not_ready() {
