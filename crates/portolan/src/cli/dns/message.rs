@@ -1,4 +1,4 @@
-//! Messages of DNS (RFC 1035): one question of class IN, over UDP. Pure, and bounded: names have at most 255 bytes, and
+//! Messages of DNS (RFC 1035): one question of class IN. Pure, and bounded: names have at most 255 bytes, and
 //! no pointer is followed.
 
 use std::net::IpAddr;
@@ -7,6 +7,10 @@ use std::net::IpAddr;
 pub(super) const MAX_QUERY: usize = 1232;
 /// Largest answer over UDP to a client without EDNS, in bytes.
 const MAX_ANSWER: usize = 512;
+/// Largest message over TCP, in bytes.
+pub(super) const MAX_MESSAGE: usize = u16::MAX as usize;
+/// Bit in the third byte of an answer: it is cut, and the client asks again over TCP.
+const TRUNCATED: u8 = 0b10;
 const HEADER: usize = 12;
 const MAX_NAME: usize = 255;
 const MAX_LABEL: usize = 63;
@@ -76,8 +80,14 @@ pub(super) fn parse(query: &[u8]) -> Option<Question<'_>> {
 }
 
 impl Question<'_> {
-    /// Returns an answer with the addresses of the type that was asked for, as many as fit.
+    /// Returns an answer over UDP with the addresses of the type that was asked for. It is marked as truncated if not
+    /// all fit.
     pub(super) fn answer(&self, code: ResultCode, addresses: &[IpAddr]) -> Vec<u8> {
+        self.answer_within(MAX_ANSWER, code, addresses)
+    }
+
+    /// Returns an answer of at most `limit` bytes.
+    pub(super) fn answer_within(&self, limit: usize, code: ResultCode, addresses: &[IpAddr]) -> Vec<u8> {
         let mut answer = Vec::with_capacity(MAX_ANSWER);
         answer.extend(self.id.to_be_bytes());
         // A response, authoritative, recursion available.
@@ -90,8 +100,12 @@ impl Question<'_> {
                 IpAddr::V4(address) => (A, address.octets().to_vec()),
                 IpAddr::V6(address) => (AAAA, address.octets().to_vec()),
             };
-            if kind != self.kind || answer.len() + HEADER + bytes.len() > MAX_ANSWER {
+            if kind != self.kind {
                 continue;
+            }
+            if answer.len() + HEADER + bytes.len() > limit {
+                answer[2] |= TRUNCATED;
+                break;
             }
             // The name is that of the question, which follows the header.
             answer.extend([0xc0, 12]);
@@ -155,8 +169,12 @@ mod tests {
         let name = ["a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(59)].join(".");
         let addresses: Vec<IpAddr> = (0..=255).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         let bytes = query(&name, A);
-        let answer = parse(&bytes).unwrap().answer(ResultCode::NoError, &addresses);
+        let question = parse(&bytes).unwrap();
+        let answer = question.answer(ResultCode::NoError, &addresses);
         assert!(answer.len() <= MAX_ANSWER && answer[7] > 10, "{} bytes, {} addresses", answer.len(), answer[7]);
+        assert_eq!(answer[2] & TRUNCATED, TRUNCATED, "the client asks again over TCP");
+        let whole = question.answer_within(MAX_MESSAGE, ResultCode::NoError, &addresses);
+        assert_eq!((&whole[6..8], whole[2] & TRUNCATED), (&[1_u8, 0][..], 0), "256 addresses");
     }
 
     #[test]

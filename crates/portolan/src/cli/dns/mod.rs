@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::net::UdpSocket;
+use tokio::net::{TcpListener, UdpSocket};
 
 use super::{cluster_api::ClusterApi, server};
 use names::ClusterDomains;
@@ -28,7 +28,7 @@ const PORT: u16 = 53;
 /// forwards all other names.
 #[derive(Args)]
 pub(crate) struct DnsArgs {
-    /// Address to listen on, over UDP.
+    /// Address to listen on, over UDP and TCP.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:5353")]
     listen: SocketAddr,
     /// Resolver of all other names; by default the first of /etc/resolv.conf.
@@ -69,12 +69,14 @@ impl DnsArgs {
             }
         };
         let api = ClusterApi::new(config)?;
-        let socket = UdpSocket::bind(self.listen).await;
-        let socket = socket.with_context(|| format!("cannot listen on {}; fix: another --listen", self.listen))?;
+        let unusable = || format!("cannot listen on {}; fix: another --listen", self.listen);
+        let socket = UdpSocket::bind(self.listen).await.with_context(unusable)?;
+        let listener = TcpListener::bind(self.listen).await.with_context(unusable)?;
         tracing::info!(listen = %self.listen, %resolver, member = api.server(), "starting");
         let responder = Arc::new(Responder::new(socket, resolver, ClusterDomains::with(self.cluster_domain)));
         tokio::select! {
             () = responder.follow(&api) => Ok(()),
+            () = responder.clone().serve_connections(listener) => Ok(()),
             ended = responder.clone().serve() => ended.context("the socket failed"),
             stopped = server::stop_signal() => stopped,
         }

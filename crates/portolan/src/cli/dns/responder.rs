@@ -1,4 +1,4 @@
-//! Responder over UDP: it answers names of logical clusters, and forwards all others.
+//! Responder over UDP and TCP: it answers names of logical clusters, and forwards all others.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -7,7 +7,8 @@ use std::{
 };
 
 use tokio::{
-    net::UdpSocket,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UdpSocket},
     sync::{Notify, Semaphore, watch},
     task::JoinSet,
     time::{Instant, timeout},
@@ -15,13 +16,19 @@ use tokio::{
 
 use super::{
     super::cluster_api::ClusterApi,
-    message::{self, MAX_QUERY, Question, ResultCode},
+    message::{self, MAX_MESSAGE, MAX_QUERY, Question, ResultCode},
     names::{ClusterDomains, NameAnswer, NameTable},
     sources,
 };
 
 /// Most queries at a time. One more gets no answer, and the client asks again.
 const MAX_QUERIES: usize = 256;
+/// Most connections at a time. One more waits until another ends.
+const MAX_CONNECTIONS: usize = 64;
+/// Longest life of a connection. Clients open another one.
+const CONNECTION: Duration = Duration::from_secs(10);
+/// Pause after a connection could not be accepted: file descriptors are short.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Largest answer of the other resolver, in bytes.
 const MAX_FORWARDED: usize = 4096;
 /// Time for an answer of the other resolver.
@@ -105,6 +112,62 @@ impl Responder {
         }
     }
 
+    /// Answers queries over TCP, forever.
+    pub(super) async fn serve_connections(self: Arc<Self>, listener: TcpListener) {
+        let (permits, mut connections) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), JoinSet::new());
+        loop {
+            let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+            while connections.try_join_next().is_some() {}
+            let (stream, client) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let this = self.clone();
+            connections.spawn(async move {
+                let _permit = permit;
+                let talked = timeout(CONNECTION, this.talk(stream, client.ip().to_canonical())).await;
+                if let Ok(Err(error)) = talked {
+                    tracing::debug!(%error, %client, "a connection ended");
+                }
+            });
+        }
+    }
+
+    /// Answers the queries of a connection until the client closes it, or sends one that cannot be answered.
+    async fn talk(&self, mut stream: TcpStream, client: IpAddr) -> std::io::Result<()> {
+        loop {
+            let query = read_message(&mut stream, MAX_QUERY).await?;
+            let Some(question) = message::parse(&query) else { return Ok(()) };
+            let (code, addresses) = match self.found(&question, client).await {
+                Some(found) => match answer_of(found) {
+                    Some(answer) => answer,
+                    None => match timeout(FORWARD, self.forward_over_tcp(&query)).await {
+                        Ok(Ok(answer)) => {
+                            write_message(&mut stream, &answer).await?;
+                            continue;
+                        }
+                        Ok(Err(_)) | Err(_) => (ResultCode::ServerFailure, Vec::new()),
+                    },
+                },
+                None => (ResultCode::ServerFailure, Vec::new()),
+            };
+            write_message(&mut stream, &question.answer_within(MAX_MESSAGE, code, &addresses)).await?;
+        }
+    }
+
+    /// Asks the other resolver over TCP.
+    async fn forward_over_tcp(&self, query: &[u8]) -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.resolver).await?;
+        write_message(&mut stream, query).await?;
+        let answer = read_message(&mut stream, MAX_MESSAGE).await?;
+        let is_answer = message::is_answer_to(query, &answer);
+        is_answer.then_some(answer).ok_or_else(|| std::io::Error::other("the answer is to another question"))
+    }
+
     async fn handle(&self, query: &[u8], client: SocketAddr) {
         let Some(question) = message::parse(query) else { return };
         let answer = self.answer(&question, query, client.ip().to_canonical()).await;
@@ -114,10 +177,24 @@ impl Responder {
     }
 
     async fn answer(&self, question: &Question<'_>, query: &[u8], client: IpAddr) -> Vec<u8> {
+        let Some(found) = self.found(question, client).await else {
+            return question.answer(ResultCode::ServerFailure, &[]);
+        };
+        match answer_of(found) {
+            Some((code, addresses)) => question.answer(code, &addresses),
+            None => match timeout(FORWARD, self.forward(query)).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) | Err(_) => question.answer(ResultCode::ServerFailure, &[]),
+            },
+        }
+    }
+
+    /// Resolves a name; `None` while the known names are too old.
+    async fn found(&self, question: &Question<'_>, client: IpAddr) -> Option<NameAnswer> {
         let mut reads = self.reads.subscribe();
         let (mut table, read_at) = self.table();
         if read_at.elapsed() > MAX_AGE {
-            return question.answer(ResultCode::ServerFailure, &[]);
+            return None;
         }
         let mut found = table.resolve(client, &question.name, &self.domains);
         if matches!(found, NameAnswer::UnknownClient | NameAnswer::Missing) {
@@ -128,15 +205,7 @@ impl Responder {
             (table, _) = self.table();
             found = table.resolve(client, &question.name, &self.domains);
         }
-        match found {
-            NameAnswer::Addresses(addresses) => question.answer(ResultCode::NoError, &addresses),
-            NameAnswer::Missing | NameAnswer::Absent => question.answer(ResultCode::NameError, &[]),
-            NameAnswer::UnknownClient => question.answer(ResultCode::Refused, &[]),
-            NameAnswer::Elsewhere => match timeout(FORWARD, self.forward(query)).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) | Err(_) => question.answer(ResultCode::ServerFailure, &[]),
-            },
-        }
+        Some(found)
     }
 
     /// Asks the other resolver, by a socket of its own: only that resolver can answer there.
@@ -157,6 +226,32 @@ impl Responder {
             }
         }
     }
+}
+
+/// Returns the code and addresses of an answer; `None` for a name that another resolver knows.
+fn answer_of(found: NameAnswer) -> Option<(ResultCode, Vec<IpAddr>)> {
+    match found {
+        NameAnswer::Addresses(addresses) => Some((ResultCode::NoError, addresses)),
+        NameAnswer::Missing | NameAnswer::Absent => Some((ResultCode::NameError, Vec::new())),
+        NameAnswer::UnknownClient => Some((ResultCode::Refused, Vec::new())),
+        NameAnswer::Elsewhere => None,
+    }
+}
+
+/// Reads a message, which over TCP has its length before it.
+async fn read_message(stream: &mut TcpStream, limit: usize) -> std::io::Result<Vec<u8>> {
+    let length = usize::from(stream.read_u16().await?);
+    if length > limit {
+        return Err(std::io::Error::other("the message is too long"));
+    }
+    let mut message = vec![0; length];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+async fn write_message(stream: &mut TcpStream, message: &[u8]) -> std::io::Result<()> {
+    let length = u16::try_from(message.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), message].concat()).await
 }
 
 #[cfg(test)]
@@ -213,6 +308,30 @@ mod tests {
         let forwarded = ask(&client, "example.com").await;
         assert!(forwarded.ends_with(&[192, 0, 2, 1]), "{forwarded:?}");
         forwarding.await.unwrap();
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn many_addresses_are_answered_over_tcp_and_other_names_forwarded() {
+        let resolver = TcpListener::bind(LOOPBACK).await.unwrap();
+        let (socket, listener) = (UdpSocket::bind(LOOPBACK).await.unwrap(), TcpListener::bind(LOOPBACK).await.unwrap());
+        let address = listener.local_addr().unwrap();
+        let responder = Arc::new(Responder::new(socket, resolver.local_addr().unwrap(), ClusterDomains::with([])));
+        responder.learn(table("127.0.0.1"));
+        let serving = tokio::spawn(responder.serve_connections(listener));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        write_message(&mut client, &message::query("web.shop.svc", 1)).await.unwrap();
+        let found = read_message(&mut client, MAX_MESSAGE).await.unwrap();
+        assert!(found.ends_with(&[10, 96, 0, 1]), "{found:?}");
+        write_message(&mut client, &message::query("example.com", 1)).await.unwrap();
+        let (mut forwarded, _) = resolver.accept().await.unwrap();
+        let asked = read_message(&mut forwarded, MAX_QUERY).await.unwrap();
+        let addresses: Vec<IpAddr> = (0..200).map(|last| IpAddr::from([192, 0, 2, last])).collect();
+        let answer = message::parse(&asked).unwrap().answer_within(MAX_MESSAGE, ResultCode::NoError, &addresses);
+        write_message(&mut forwarded, &answer).await.unwrap();
+        assert_eq!(read_message(&mut client, MAX_MESSAGE).await.unwrap(), answer);
+        client.write_all(&[0xff, 0xff]).await.unwrap();
+        assert!(read_message(&mut client, MAX_MESSAGE).await.is_err(), "a longer query than any ends the connection");
         serving.abort();
     }
 
