@@ -140,8 +140,8 @@ async fn token(member: &ClusterApi) -> anyhow::Result<String> {
 /// # Errors
 /// The object that was refused.
 pub(super) async fn remove(member: &ClusterApi) -> anyhow::Result<()> {
-    let agent = manifests::agent("", "", "");
-    let mut objects: Vec<Value> = objects_of(&format!("{}\n---\n{agent}", manifests::rights(true)?))?;
+    let (agent, dns) = (manifests::agent("", "", ""), manifests::dns(""));
+    let mut objects: Vec<Value> = objects_of(&format!("{}\n---\n{agent}\n---\n{dns}", manifests::rights(true)?))?;
     objects.extend(super::access::objects()?);
     objects.reverse();
     for object in &objects {

@@ -102,7 +102,7 @@ impl UnjoinArgs {
         }
         if let Some(member) = member {
             downstream::remove(&member).await?;
-            report("✓ removed the account, the roles and the agent from the physical cluster");
+            report("✓ removed the account, the roles, the agent and the DNS responder from the physical cluster");
         }
         Ok(())
     }

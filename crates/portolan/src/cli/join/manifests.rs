@@ -13,6 +13,8 @@ pub(super) const IMAGE: &str = concat!("ghcr.io/portolan-dev/portolan:v", env!("
 const RIGHTS: &str = include_str!("../../../../../manifests/syncer/rbac.yaml");
 /// Agent, with placeholders.
 const AGENT: &str = include_str!("../../../../../manifests/agent/agent.yaml");
+/// DNS responder, with a placeholder.
+const DNS: &str = include_str!("../../../../../manifests/dns/dns.yaml");
 
 /// Returns the rights of the syncer. An agent needs no token without an end: its pod has one of its own.
 ///
@@ -34,6 +36,11 @@ pub(super) fn agent(server: &str, token: &str, image: &str) -> String {
     AGENT.replace("PORTOLAN_SERVER", server).replace("PORTOLAN_TOKEN", token).replace("PORTOLAN_IMAGE", image)
 }
 
+/// Returns the manifest of the DNS responder.
+pub(super) fn dns(image: &str) -> String {
+    DNS.replace("PORTOLAN_IMAGE", image)
+}
+
 /// Returns one line for a shell that applies a manifest. Its address and its token are inside, so nothing is
 /// downloaded.
 ///
@@ -53,6 +60,16 @@ mod tests {
 
     use super::*;
     use crate::cli::cluster_api::{objects_of, path_of};
+
+    #[test]
+    fn the_responder_is_where_the_syncer_looks_for_it() {
+        let objects = objects_of(&dns("image:1")).unwrap();
+        let paths: Vec<String> = objects.iter().map(|object| path_of(object).unwrap()).collect();
+        assert!(paths.contains(&"/api/v1/namespaces/portolan/services/portolan-dns".to_owned()), "{paths:?}");
+        let responder = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let pod = &responder["spec"]["template"]["spec"];
+        assert_eq!((&pod["containers"][0]["image"], &pod["dnsPolicy"]), (&"image:1".into(), &"Default".into()));
+    }
 
     #[test]
     fn the_command_unpacks_to_the_manifest() {

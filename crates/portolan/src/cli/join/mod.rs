@@ -64,7 +64,10 @@ pub(crate) struct JoinArgs {
     /// Replace the connection of a name that is registered with another kind of connection or for another cluster.
     #[arg(long)]
     replace_connection: bool,
-    /// Image of the agent.
+    /// Deploy the DNS responder as well, by which pods resolve the names of their workspace.
+    #[arg(long)]
+    dns: bool,
+    /// Image of the agent and of the DNS responder.
     #[arg(long, default_value = manifests::IMAGE)]
     image: String,
     /// Namespace in the workspace for the Secret with the kubeconfig.
@@ -146,6 +149,10 @@ impl JoinArgs {
             downstream::apply_manifest(&member, &manifest).await?;
             report("✓ applied the agent, with a new bootstrap token");
         }
+        if self.dns {
+            downstream::apply_manifest(&member, &manifests::dns(&self.image)).await?;
+            report("✓ applied the DNS responder portolan/portolan-dns");
+        }
         upstream::wait_ready(upstream, &self.name).await?;
         report(&format!("✓ {} is ready", self.name));
         Ok(())
@@ -162,6 +169,9 @@ impl JoinArgs {
         if let Some(access) = self.access.manifest()? {
             self.access.register(upstream, &upstream::path_of(&self.name)).await?;
             manifest = format!("{manifest}\n---\n{access}");
+        }
+        if self.dns {
+            manifest = format!("{manifest}\n---\n{}", manifests::dns(&self.image));
         }
         report("Run this command with kubectl in the physical cluster, within an hour:");
         output::line(&manifests::command(&manifest)?)
