@@ -129,7 +129,7 @@ impl PlacementDecision {
         Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: DecisionOutcome::Refused(refusal), ..self }
     }
 
-    /// Returns the ranges of a divided StatefulSet that goes to `chosen`, sorted by name, instead: copies that are there
+    /// Returns the ranges of a divided StatefulSet that goes to `chosen` instead, sorted by name: copies that are there
     /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided.
     pub fn ordinals_for(&self, chosen: &[ChosenCluster], record: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {
         let Some(mut next) = self.ordinals.values().map(|range| range.first).min() else { return BTreeMap::new() };
@@ -176,5 +176,34 @@ impl PlacementDecision {
                 format!("0/{} physical clusters fit: {}{pinned}", self.rejected.len(), counts.join(", "))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::placement::OrdinalRange;
+    use serde_json::json;
+
+    use super::ChosenCluster;
+    use crate::fixtures::{PlacementCase, clusters, policy, record, uid, workload};
+
+    #[test]
+    fn a_split_of_before_gets_ordinals_that_no_staying_copy_has() {
+        let divide = policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide"}}));
+        let set = workload("apps", "StatefulSet", json!({"spec": {"replicas": 6}}));
+        let decision = PlacementCase::new(set, clusters(&["a", "b", "c"])).by(divide).decide();
+        let chosen =
+            |name: &str, replicas| ChosenCluster { name: name.into(), uid: uid(name), replicas: Some(replicas) };
+        let range = |first, end| OrdinalRange { first, end };
+        let mut there = record("b*2");
+        there.ordinals.insert(uid("b"), range(2, 4));
+        let split = [chosen("a", 2), chosen("b", 2), chosen("c", 2)];
+        let expected = [(uid("a"), range(0, 2)), (uid("b"), range(2, 4)), (uid("c"), range(4, 6))];
+        assert_eq!(decision.ordinals_for(&split, &there), expected.into());
+        there.clusters.clear();
+        let expected = [(uid("a"), range(0, 4)), (uid("c"), range(4, 6))];
+        assert_eq!(decision.ordinals_for(&[chosen("a", 4), chosen("c", 2)], &there), expected.into(), "b is gone");
+        let deployment = PlacementCase::new(crate::fixtures::deployment(6), clusters(&["a"])).decide();
+        assert!(deployment.ordinals_for(&split, &there).is_empty(), "nothing else has ordinals");
     }
 }
