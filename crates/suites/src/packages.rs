@@ -208,6 +208,21 @@ mod tests {
     }
 
     #[test]
+    fn the_chart_of_the_agent_has_the_flags_and_the_service_of_the_manifest() {
+        let wanted = |text: &str| -> BTreeSet<String> {
+            let lines = text.lines().map(str::trim);
+            lines
+                .filter(|line| line.starts_with("- --") || line.starts_with("targetPort:"))
+                .map(str::to_owned)
+                .collect()
+        };
+        let chart = wanted(&manifest("charts/portolan-agent/templates/agent.yaml"));
+        let agent = manifest("agent/agent.yaml").replace("PORTOLAN_SERVER", "{{ .Values.server }}");
+        let missing: Vec<String> = wanted(&agent).difference(&chart).cloned().collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
     fn the_rules_of_the_chart_are_those_of_the_guide() {
         let alerts = |text: &str| -> Vec<String> {
             let lines = text.lines().map(str::trim);
