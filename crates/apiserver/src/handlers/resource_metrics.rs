@@ -1,5 +1,5 @@
-//! Resource usage, `metrics.k8s.io/v1beta1`, which `kubectl top` and autoscalers read. The objects are computed at each request by a
-//! [`UsageSource`] from the pods or nodes that the request selects, as by metrics-server.
+//! Resource usage, `metrics.k8s.io/v1beta1`, which `kubectl top` and autoscalers read. The objects are computed at each
+//! request by a [`UsageSource`] from the pods or nodes that the request selects, as by metrics-server.
 
 use std::sync::{Arc, LazyLock};
 

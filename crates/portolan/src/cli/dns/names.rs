@@ -131,7 +131,8 @@ impl NameTable {
         }
     }
 
-    /// Answers a pod that asks for a name. Reverse names have no answer: an address may be that of another tenant's pod.
+    /// Answers a pod that asks for a name. Reverse names have no answer: an address may be that of another tenant's
+    /// pod.
     pub(super) fn resolve(&self, client: IpAddr, name: &str, domains: &ClusterDomains) -> NameAnswer {
         let Some(tenant) = self.pods.get(&client) else { return NameAnswer::UnknownClient };
         if name.rsplit('.').next() == Some(REVERSE) {
