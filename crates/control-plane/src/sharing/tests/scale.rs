@@ -6,10 +6,11 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-use portolan_store::{DynStore, RangePage, RangeRequest, RangeScope, StoreError, StoreLayer};
-use portolan_types::{BoxFuture, apis};
+use portolan_store::{DynStore, RangePage, RangeRequest, RangeScope, StoreError, StoreLayer, StoredObject};
+use portolan_types::{BoxFuture, ObjectKey, apis};
 use serde_json::{Value, json};
 
 use super::world::{V1, V2, WIDGETS, World, admin, schema, widget};
@@ -17,29 +18,37 @@ use super::world::{V1, V2, WIDGETS, World, admin, schema, widget};
 /// Members of the view.
 const MEMBERS: usize = 20;
 
-/// Counts of ranges.
+/// Counts of reads.
 #[derive(Default)]
-struct RangeCounts {
+struct ReadCounts {
+    /// Ranges.
     all: AtomicUsize,
+    /// Objects, by key or in ranges.
+    objects: AtomicUsize,
     /// Those of the bindings of all logical clusters.
     of_all_bindings: AtomicUsize,
 }
 
-impl RangeCounts {
+impl ReadCounts {
     fn now(&self) -> (usize, usize) {
         (self.all.load(Ordering::Relaxed), self.of_all_bindings.load(Ordering::Relaxed))
     }
 }
 
-/// Store that counts ranges.
-struct RangeCounter {
+/// Store that counts reads.
+struct ReadCounter {
     inner: DynStore,
-    counts: Arc<RangeCounts>,
+    counts: Arc<ReadCounts>,
 }
 
-impl StoreLayer for RangeCounter {
+impl StoreLayer for ReadCounter {
     fn inner(&self) -> &DynStore {
         &self.inner
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
+        self.counts.objects.fetch_add(1, Ordering::Relaxed);
+        self.inner.get(key)
     }
 
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
@@ -47,14 +56,18 @@ impl StoreLayer for RangeCounter {
         if request.scope == RangeScope::AllClusters(apis::resource(apis::BINDINGS)) {
             self.counts.of_all_bindings.fetch_add(1, Ordering::Relaxed);
         }
-        self.inner.range(request)
+        Box::pin(async move {
+            let page = self.inner.range(request).await?;
+            self.counts.objects.fetch_add(page.objects.len(), Ordering::Relaxed);
+            Ok(page)
+        })
     }
 }
 
 /// World that exports widgets, on a store that counts.
-async fn counted() -> (World, Arc<RangeCounts>) {
-    let counts = Arc::new(RangeCounts::default());
-    let world = World::on(Arc::new(RangeCounter { inner: portolan_store::memory(), counts: counts.clone() })).await;
+async fn counted() -> (World, Arc<ReadCounts>) {
+    let counts = Arc::new(ReadCounts::default());
+    let world = World::on(Arc::new(ReadCounter { inner: portolan_store::memory(), counts: counts.clone() })).await;
     world.export_widgets("v1").await;
     (world, counts)
 }
@@ -139,4 +152,24 @@ async fn a_list_of_a_view_does_not_read_each_member() {
             assert!(most < MEMBERS, "{path} with limit {limit} took {most} ranges");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_reads_no_more_when_many_are_bound() {
+    let (world, counts) = counted().await;
+    for member in 0..2 * MEMBERS {
+        let workspace = json!({"metadata": {"name": format!("m{member:02}")}});
+        world.post("root", "apis/tenancy.kcp.io/v1alpha1/workspaces", workspace).await;
+    }
+    // What a new workspace begins with is made meanwhile.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut reads = Vec::new();
+    for member in 0..2 * MEMBERS {
+        let before = counts.objects.load(Ordering::Relaxed);
+        world.bind(&format!("m{member:02}"), json!([])).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        reads.push(counts.objects.load(Ordering::Relaxed) - before);
+    }
+    // The first one gives the slice its address.
+    assert!(reads[2..].iter().all(|own| *own <= reads[1]), "objects read for each binding: {reads:?}");
 }
