@@ -1,5 +1,5 @@
-//! Writes the descriptions of Kubernetes' types, which are read from the schemas of `k8s-openapi`, as compressed JSON. The
-//! crate's types themselves, a tenth of the binary with their schemas, are not linked into the server.
+//! Writes the descriptions of Kubernetes' types, which are read from the schemas of `k8s-openapi`, as compressed JSON.
+//! The crate's types themselves, a tenth of the binary with their schemas, are not linked into the server.
 
 use std::{collections::BTreeMap, env, fs, io::Write as _, path::Path};
 

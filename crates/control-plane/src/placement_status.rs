@@ -94,8 +94,8 @@ fn ready(placed: &PlacedObject<'_>, state: &CopyStatus) -> i64 {
     }
 }
 
-/// Returns true for a current copy of a scaled custom kind that reports no number of replicas, where a copy that was there
-/// before it reports none either: nothing counts them, and a move would wait for ever.
+/// Returns true for a current copy of a scaled custom kind that reports no number of replicas, where a copy that was
+/// there before it reports none either: nothing counts them, and a move would wait for ever.
 fn is_uncounted(placed: &PlacedObject<'_>, state: &CopyStatus, states: &[CopyStatus]) -> bool {
     let Some(scale) = placed.scale else { return false };
     let is_silent = |state: &CopyStatus| {

@@ -24,8 +24,8 @@ use crate::{
     authz::{AuthorizationSubject, RbacAuthorizer},
     config::ConfigError,
     directory::Directory,
-    hooks::Requester,
     metrics::Metrics,
+    requester::{self, CLUSTER_NAME_EXTRA, Requester},
 };
 
 pub use crate::config::{
@@ -33,6 +33,7 @@ pub use crate::config::{
     ClaimMappingsConfiguration, ClaimRuleConfiguration, ExtraConfiguration, IssuerConfiguration, JwtConfiguration,
     PrefixedClaimConfiguration, StaticToken, UserRuleConfiguration,
 };
+pub use crate::requester::{AUTHENTICATED, UNAUTHENTICATED};
 pub(crate) use agents::AgentAccess;
 pub use agents::BootstrapTokens;
 pub(crate) use certificate::end_of_certificate;
@@ -52,12 +53,6 @@ pub use static_tokens::{StaticTokens, parse_token_file};
 pub(crate) use token_webhook::TokenWebhook;
 pub(crate) use user_info::user_info;
 
-/// Group of all authenticated users.
-pub const AUTHENTICATED: &str = "system:authenticated";
-/// Group of the anonymous user.
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Extra of a service account's user: the id of its logical cluster.
-pub(crate) const CLUSTER_NAME_EXTRA: &str = "authentication.kubernetes.io/cluster-name";
 /// Length limit of bearer tokens, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
 
@@ -101,8 +96,7 @@ impl Identity {
 
     /// Returns the anonymous identity.
     pub fn anonymous() -> Self {
-        let groups = vec![UNAUTHENTICATED.to_owned()];
-        Self::global(User { name: "system:anonymous".into(), groups, ..User::default() })
+        Self::global(requester::anonymous())
     }
 
     /// Returns the client, for checks in other logical clusters.

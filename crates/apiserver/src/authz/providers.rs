@@ -5,7 +5,7 @@ use portolan_types::{
     apis::{self, ExportAddress},
 };
 
-use crate::{hooks::Requester, routing::attributes::Attributes};
+use crate::{requester::Requester, routing::attributes::Attributes};
 
 use super::{AuthorizationDecision, Authorizer as _, RbacAuthorizer};
 

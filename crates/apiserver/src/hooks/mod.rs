@@ -16,7 +16,7 @@ use portolan_kinds::{
     openapi::{OwnTexts, Texts},
 };
 use portolan_strategy::rbac::User;
-use portolan_types::{BoxFuture, LogicalClusterId, Reason, Status, agent::AgentId};
+use portolan_types::{BoxFuture, Reason, Status, agent::AgentId};
 use serde_json::Value;
 use tokio::io::DuplexStream;
 
@@ -27,6 +27,7 @@ pub use plans::{AdmittedWrite, WritePlan, WritePlanner, check_whole_object};
 pub use proxies::{ProxyEndpoint, ProxyRequest, ProxyTarget};
 pub use resource_metrics::{MeasuredResource, MeasuredUsage, UsageRequest, UsageSource};
 
+pub use crate::requester::Requester;
 use crate::{Body, directory::LogicalCluster, limits::Permit, metrics::GaugeGuard};
 
 /// Advisor that predicts the effects of a write, one line each; the lines become `Warning:` headers.
@@ -45,16 +46,6 @@ pub trait ReviewHandler: Send + Sync {
         object: Value,
         caller: Requester<'a>,
     ) -> Option<BoxFuture<'a, Result<Value, Status>>>;
-}
-
-/// Client of a request: its user, and the logical cluster that vouches for it. Checks in another logical cluster than
-/// that of the request take a requester, never its bare user: a tenant may impersonate any user in its own workspace.
-#[derive(Clone, Copy, Debug)]
-pub struct Requester<'a> {
-    /// Its user.
-    pub user: &'a User,
-    /// Logical cluster that its identity is valid in; `None` for one of the whole control plane.
-    pub home: Option<LogicalClusterId>,
 }
 
 /// Stream of a running pod.

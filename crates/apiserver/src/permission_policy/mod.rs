@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
     errors::status_for,
-    hooks::Requester,
     kinds::DefinitionCatalog,
+    requester::Requester,
     routing::attributes::Attributes,
 };
 
@@ -63,8 +63,8 @@ impl PolicySources<'_> {
         }
     }
 
-    /// Returns the binding that serves a resource. The catalog has its name, so that built-in kinds and a workspace's own
-    /// definitions cost no read.
+    /// Returns the binding that serves a resource. The catalog has its name, so that built-in kinds and a workspace's
+    /// own definitions cost no read.
     async fn binding_of(&self, cluster: LogicalClusterId, resource: &GroupResource) -> Result<Option<Value>, Status> {
         let definition = self.kinds.definition(cluster, &resource.to_string()).await?;
         match definition.filter(|found| found.key.resource == apis::resource(apis::BINDINGS)) {

@@ -26,9 +26,7 @@ use crate::{
     views::ApiView,
 };
 
-use super::{
-    agents, console, head::RequestHead, missing_workspace, proxied_paths::PathRewriter, view,
-};
+use super::{agents, console, head::RequestHead, missing_workspace, proxied_paths::PathRewriter, view};
 
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 

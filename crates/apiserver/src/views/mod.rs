@@ -17,7 +17,6 @@
 mod address;
 mod consent;
 mod events;
-mod rights;
 mod view;
 
 pub(crate) use address::{SEGMENTS, export_of};

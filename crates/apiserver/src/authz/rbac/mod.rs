@@ -11,9 +11,9 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion
 use serde_json::Value;
 
 use crate::{
-    authn::CLUSTER_NAME_EXTRA,
     errors::{damaged, status_for},
     limits::{FairSeats, FlowKey},
+    requester::CLUSTER_NAME_EXTRA,
     routing::attributes::Attributes,
     sync::{CommitListener, Follower, follow},
 };

@@ -1,20 +1,36 @@
-//! Users as other logical clusters know them.
+//! Clients of requests, as the logical clusters know them. Imports no other folder.
 
 use std::borrow::Cow;
 
 use portolan_strategy::rbac::User;
 use portolan_types::LogicalClusterId;
 
-use crate::{
-    authn::{AUTHENTICATED, CLUSTER_NAME_EXTRA, Identity},
-    hooks::Requester,
-};
-
+/// Group of all authenticated users.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Group of the anonymous user.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Extra of a service account's user: the id of its logical cluster.
+pub(crate) const CLUSTER_NAME_EXTRA: &str = "authentication.kubernetes.io/cluster-name";
 const ACCOUNT: &str = "system:serviceaccount:";
 /// Prefix of the name of a service account of another logical cluster; kcp's.
 const FOREIGN_ACCOUNT: &str = "system:kcp:serviceaccount:";
 /// Prefix of the name of a user that another logical cluster vouches for: an impersonated one.
 const FOREIGN_USER: &str = "system:portolan:user:";
+
+/// Client of a request: its user, and the logical cluster that vouches for it. Checks in another logical cluster than
+/// that of the request take a requester, never its bare user: a tenant may impersonate any user in its own workspace.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester<'a> {
+    /// Its user.
+    pub user: &'a User,
+    /// Logical cluster that its identity is valid in; `None` for one of the whole control plane.
+    pub home: Option<LogicalClusterId>,
+}
+
+/// Returns the user of requests without credentials.
+pub(crate) fn anonymous() -> User {
+    User { name: "system:anonymous".into(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() }
+}
 
 impl<'a> Requester<'a> {
     /// Returns the user as a logical cluster knows it. Another logical cluster's user is a stranger whose name begins
@@ -25,7 +41,7 @@ impl<'a> Requester<'a> {
             return Cow::Borrowed(self.user);
         };
         if !self.user.is_in(AUTHENTICATED) {
-            return Cow::Owned(Identity::anonymous().user);
+            return Cow::Owned(anonymous());
         }
         let name = match self.user.name.strip_prefix(ACCOUNT) {
             Some(account) => format!("{FOREIGN_ACCOUNT}{home}:{account}"),
@@ -81,7 +97,7 @@ mod tests {
             known(&boss, Some(THERE)),
             (format!("system:portolan:user:{THERE}:boss"), vec![AUTHENTICATED.into()])
         );
-        let anonymous = (Identity::anonymous().user.name, Identity::anonymous().user.groups);
+        let anonymous = (anonymous().name, anonymous().groups);
         assert_eq!(known(&user("boss", &["system:masters"]), Some(THERE)), anonymous);
     }
 }
