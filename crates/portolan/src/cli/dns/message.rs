@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// Largest query that is read, in bytes: a question and the options of EDNS.
 pub(super) const MAX_QUERY: usize = 1232;
 /// Largest answer over UDP to a client without EDNS, in bytes.
-const MAX_ANSWER: usize = 512;
+pub(super) const MAX_ANSWER: usize = 512;
 /// Largest message over TCP, in bytes.
 pub(super) const MAX_MESSAGE: usize = u16::MAX as usize;
 /// Bit in the third byte of an answer: it is cut, and the client asks again over TCP.
@@ -17,6 +17,11 @@ const MAX_LABEL: usize = 63;
 const CLASS_IN: u16 = 1;
 const A: u16 = 1;
 const AAAA: u16 = 28;
+const CNAME: u16 = 5;
+/// Pointer to the name of the question, which follows the header.
+const QUESTION_NAME: u16 = 0xc000 | 12;
+/// Most records of a forwarded answer that are read.
+const MAX_RECORDS: u16 = 256;
 /// Time for which clients keep an answer, in seconds: addresses change when objects move.
 const TTL: u32 = 5;
 
@@ -88,13 +93,54 @@ impl Question<'_> {
 
     /// Returns an answer of at most `limit` bytes.
     pub(super) fn answer_within(&self, limit: usize, code: ResultCode, addresses: &[IpAddr]) -> Vec<u8> {
+        let mut answer = self.head(code);
+        self.add_addresses(&mut answer, QUESTION_NAME, limit, addresses);
+        answer
+    }
+
+    /// Returns the same question about another name; `None` if that is no name.
+    pub(super) fn about(&self, name: &str) -> Option<Vec<u8>> {
+        let mut query = self.id.to_be_bytes().to_vec();
+        query.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        query.extend(encoded(name)?);
+        query.extend(self.kind.to_be_bytes());
+        query.extend(CLASS_IN.to_be_bytes());
+        Some(query)
+    }
+
+    /// Returns an answer of at most `limit` bytes: the name stands for `target`, which has the addresses of the answer
+    /// `found` of another resolver. `None` if that makes no sense.
+    pub(super) fn alias(&self, limit: usize, target: &str, found: &[u8]) -> Option<Vec<u8>> {
+        let code = match found.get(3)? & 0b1111 {
+            0 => ResultCode::NoError,
+            3 => ResultCode::NameError,
+            _ => return None,
+        };
+        let (mut answer, name) = (self.head(code), encoded(target)?);
+        add_record(&mut answer, QUESTION_NAME, CNAME, &name);
+        if answer.len() > limit {
+            let mut cut = self.head(code);
+            cut[2] |= TRUNCATED;
+            return Some(cut);
+        }
+        let pointer = 0xc000 | u16::try_from(answer.len() - name.len()).ok()?;
+        answer[2] |= found[2] & TRUNCATED;
+        self.add_addresses(&mut answer, pointer, limit, &addresses_of(found)?);
+        Some(answer)
+    }
+
+    /// Returns the header and the question of an answer without records.
+    fn head(&self, code: ResultCode) -> Vec<u8> {
         let mut answer = Vec::with_capacity(MAX_ANSWER);
         answer.extend(self.id.to_be_bytes());
         // A response, authoritative, recursion available.
         answer.extend([0b1000_0100 | u8::from(self.is_recursion_desired), 0b1000_0000 | code as u8]);
         answer.extend([0, 1, 0, 0, 0, 0, 0, 0]);
         answer.extend(self.bytes);
-        let mut count: u16 = 0;
+        answer
+    }
+
+    fn add_addresses(&self, answer: &mut Vec<u8>, owner: u16, limit: usize, addresses: &[IpAddr]) {
         for address in addresses {
             let (kind, bytes) = match address {
                 IpAddr::V4(address) => (A, address.octets().to_vec()),
@@ -107,17 +153,63 @@ impl Question<'_> {
                 answer[2] |= TRUNCATED;
                 break;
             }
-            // The name is that of the question, which follows the header.
-            answer.extend([0xc0, 12]);
-            answer.extend(kind.to_be_bytes());
-            answer.extend(CLASS_IN.to_be_bytes());
-            answer.extend(TTL.to_be_bytes());
-            answer.extend(u16::try_from(bytes.len()).unwrap_or_default().to_be_bytes());
-            answer.extend(bytes);
-            count += 1;
+            add_record(answer, owner, kind, &bytes);
         }
-        answer[6..8].copy_from_slice(&count.to_be_bytes());
-        answer
+    }
+}
+
+/// Adds a record to an answer. `owner` is a pointer to its name.
+fn add_record(answer: &mut Vec<u8>, owner: u16, kind: u16, data: &[u8]) {
+    answer.extend(owner.to_be_bytes());
+    answer.extend(kind.to_be_bytes());
+    answer.extend(CLASS_IN.to_be_bytes());
+    answer.extend(TTL.to_be_bytes());
+    answer.extend(u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
+    answer.extend(data);
+    let count = u16::from_be_bytes([answer[6], answer[7]]) + 1;
+    answer[6..8].copy_from_slice(&count.to_be_bytes());
+}
+
+/// Returns a name as labels; `None` if it is no name.
+fn encoded(name: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(name.len() + 2);
+    for label in name.split('.') {
+        let is_label = !label.is_empty() && label.len() <= MAX_LABEL;
+        bytes.push(u8::try_from(label.len()).ok().filter(|_| is_label)?);
+        bytes.extend(label.as_bytes());
+    }
+    bytes.push(0);
+    (bytes.len() <= MAX_NAME).then_some(bytes)
+}
+
+/// Returns the addresses in an answer with one question, whatever names they are of.
+fn addresses_of(answer: &[u8]) -> Option<Vec<IpAddr>> {
+    let word = |at: usize| Some(u16::from_be_bytes([*answer.get(at)?, *answer.get(at + 1)?]));
+    let (mut at, mut addresses) = (after_name(answer, HEADER)? + 4, Vec::new());
+    for _ in 0..word(6)?.min(MAX_RECORDS) {
+        at = after_name(answer, at)?;
+        // Type, class and time to live come before the length.
+        let (kind, length) = (word(at)?, usize::from(word(at + 8)?));
+        let data = answer.get(at + 10..at + 10 + length)?;
+        match kind {
+            A => addresses.push(IpAddr::from(<[u8; 4]>::try_from(data).ok()?)),
+            AAAA => addresses.push(IpAddr::from(<[u8; 16]>::try_from(data).ok()?)),
+            _ => {}
+        }
+        at += 10 + length;
+    }
+    Some(addresses)
+}
+
+/// Returns the end of the name at an offset. Pointers are not followed.
+fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *message.get(at)? {
+            0 => return Some(at + 1),
+            0xc0.. => return Some(at + 2),
+            length if usize::from(length) <= MAX_LABEL => at += 1 + usize::from(length),
+            _ => return None,
+        }
     }
 }
 
@@ -175,6 +267,30 @@ mod tests {
         assert_eq!(answer[2] & TRUNCATED, TRUNCATED, "the client asks again over TCP");
         let whole = question.answer_within(MAX_MESSAGE, ResultCode::NoError, &addresses);
         assert_eq!((&whole[6..8], whole[2] & TRUNCATED), (&[1_u8, 0][..], 0), "256 addresses");
+    }
+
+    #[test]
+    fn an_alias_has_the_addresses_of_the_name_that_it_stands_for() {
+        let bytes = query("db.shop.svc", A);
+        let question = parse(&bytes).unwrap();
+        let asked = question.about("db.example.com").unwrap();
+        let outside = parse(&asked).unwrap();
+        assert_eq!((outside.name.as_str(), outside.kind), ("db.example.com", A));
+        let found = outside.answer(ResultCode::NoError, &["192.0.2.1".parse().unwrap()]);
+        let answer = question.alias(MAX_ANSWER, "db.example.com", &found).unwrap();
+        assert!(is_answer_to(&bytes, &answer) && answer.ends_with(&[192, 0, 2, 1]), "{answer:?}");
+        assert_eq!(&answer[6..8], &[0, 2], "the alias and the address");
+        assert!(answer.windows(16).any(|part| part == &b"\x02db\x07example\x03com\0"[..]));
+        assert_eq!(addresses_of(&answer), Some(vec!["192.0.2.1".parse().unwrap()]), "the pointers are right");
+        let absent = question.alias(MAX_ANSWER, "db.example.com", &outside.answer(ResultCode::NameError, &[])).unwrap();
+        assert_eq!((absent[3] & 15, absent[7]), (3, 1));
+        assert_eq!(question.alias(MAX_ANSWER, "db.example.com", &outside.answer(ResultCode::ServerFailure, &[])), None);
+        for (case, target) in [("nothing", ""), ("an empty label", "a..b"), ("a dot at the end", "a.")] {
+            assert_eq!(question.about(target), None, "{case}");
+        }
+        for length in 0..found.len() {
+            assert_eq!(question.alias(MAX_ANSWER, "db.example.com", &found[..length]), None, "{length} bytes");
+        }
     }
 
     #[test]

@@ -26,6 +26,12 @@ impl ClusterDomains {
         Self(std::iter::once(DOMAIN.to_owned()).chain(own.filter(|domain| !domain.is_empty())).collect())
     }
 
+    /// Returns true for a name that another resolver knows: none of a cluster, and no reverse name.
+    fn is_elsewhere(&self, name: &str) -> bool {
+        let is_reverse = name.rsplit('.').next() == Some(REVERSE);
+        !is_reverse && self.strip(name).is_none() && !name.ends_with(".svc")
+    }
+
     /// Returns a name without the domain, empty for the domain itself; `None` for a name of another domain.
     fn strip<'a>(&self, name: &'a str) -> Option<&'a str> {
         self.0.iter().find_map(|domain| match name.strip_suffix(domain.as_str())? {
@@ -47,6 +53,8 @@ pub(super) struct NameTable {
     namespaces: HashSet<LogicalNamespace>,
     /// Addresses of Services, by namespace upstream and name.
     services: HashMap<(LogicalNamespace, String), BTreeSet<IpAddr>>,
+    /// Names outside that Services of the type ExternalName stand for.
+    aliases: HashMap<(LogicalNamespace, String), String>,
     /// Addresses of named endpoints, by namespace upstream, Service and name.
     endpoints: HashMap<(LogicalNamespace, String, String), BTreeSet<IpAddr>>,
 }
@@ -56,6 +64,8 @@ pub(super) struct NameTable {
 pub(super) enum NameAnswer {
     /// Addresses; none of a Service that has none now.
     Addresses(Vec<IpAddr>),
+    /// The name stands for this one, which another resolver knows.
+    Alias(String),
     /// The logical cluster has no such name yet: its namespace, or the Service of the endpoint, exists.
     Missing,
     /// The logical cluster cannot have such a name.
@@ -98,6 +108,12 @@ impl NameTable {
         }
         for service in &sources.services {
             let Some(home) = home(service) else { continue };
+            if service["spec"]["type"] == "ExternalName" {
+                let target = service["spec"]["externalName"].as_str().unwrap_or_default();
+                let target = target.trim_end_matches('.').to_ascii_lowercase();
+                table.aliases.insert((home, object::name(service).to_owned()), target);
+                continue;
+            }
             let own = service["spec"]["clusterIPs"].as_array().into_iter().flatten().filter_map(address);
             let addresses = own.chain(address(&service["spec"]["clusterIP"])).collect();
             table.services.insert((home, object::name(service).to_owned()), addresses);
@@ -135,19 +151,20 @@ impl NameTable {
     /// pod.
     pub(super) fn resolve(&self, client: IpAddr, name: &str, domains: &ClusterDomains) -> NameAnswer {
         let Some(tenant) = self.pods.get(&client) else { return NameAnswer::UnknownClient };
-        if name.rsplit('.').next() == Some(REVERSE) {
-            return NameAnswer::Absent;
+        if domains.is_elsewhere(name) {
+            return NameAnswer::Elsewhere;
         }
-        let short = domains.strip(name);
-        let Some(path) = short.unwrap_or(name).strip_suffix(".svc") else {
-            return if short.is_some() { NameAnswer::Absent } else { NameAnswer::Elsewhere };
-        };
+        let Some(path) = domains.strip(name).unwrap_or(name).strip_suffix(".svc") else { return NameAnswer::Absent };
         let home = |namespace: &str| (tenant.clone(), namespace.to_owned());
         let labels: Vec<&str> = path.split('.').collect();
         let (found, may_come) = match labels[..] {
             [service, namespace] => {
                 let home = home(namespace);
                 let may_come = self.namespaces.contains(&home);
+                if let Some(target) = self.aliases.get(&(home.clone(), service.to_owned())) {
+                    let is_outside = domains.is_elsewhere(target);
+                    return if is_outside { NameAnswer::Alias(target.clone()) } else { NameAnswer::Absent };
+                }
                 (self.services.get(&(home, service.to_owned())), may_come)
             }
             [endpoint, service, namespace] => {
@@ -200,6 +217,7 @@ mod tests {
             json!({"metadata": {"name": "s", "namespace": "shop-a",
                 "labels": {"kubernetes.io/service-name": service}}, "endpoints": endpoints})
         };
+        let external = |name: &str, target: &str| json!({"metadata": {"name": name, "namespace": "shop-a"}, "spec": {"type": "ExternalName", "externalName": target}});
         NameTable::new(&NameSources {
             namespaces: vec![
                 namespace("shop-a", "one", "shop"),
@@ -219,6 +237,8 @@ mod tests {
                 service("shop-b", "secret", "10.96.0.3"),
                 service("shop-a", "db", "None"),
                 service("default", "kubernetes", "10.96.0.9"),
+                external("mail", "Mail.example.com."),
+                external("inside", "secret.shop-b.svc.k8s.corp"),
             ],
             slices: vec![
                 slice("db", json!([endpoint("10.1.0.8", true), endpoint("10.1.0.9", false)])),
@@ -260,6 +280,14 @@ mod tests {
             ("a name of the workspace in it", "10.1.0.1", "web.shop.svc.k8s.corp", found("10.96.0.1")),
             ("the address of a pod", "10.1.0.1", "2.0.1.10.in-addr.arpa", NameAnswer::Absent),
             ("one of IPv6", "10.1.0.1", "1.0.0.0.d.f.ip6.arpa", NameAnswer::Absent),
+            (
+                "an alias of a name of the world",
+                "10.1.0.1",
+                "mail.shop.svc",
+                NameAnswer::Alias("mail.example.com".into()),
+            ),
+            ("one of a name of the physical cluster", "10.1.0.1", "inside.shop.svc", NameAnswer::Absent),
+            ("an alias of another tenant", "10.1.0.2", "mail.shop.svc", NameAnswer::Missing),
             ("a name of the world", "10.1.0.1", "example.com", NameAnswer::Elsewhere),
             ("one that only ends alike", "10.1.0.1", "notcluster.local", NameAnswer::Elsewhere),
             ("a pod of somebody else", "10.1.0.3", "web.shop.svc", NameAnswer::UnknownClient),

@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     super::cluster_api::ClusterApi,
-    message::{self, MAX_MESSAGE, MAX_QUERY, Question, ResultCode},
+    message::{self, MAX_ANSWER, MAX_MESSAGE, MAX_QUERY, Question, ResultCode},
     names::{ClusterDomains, NameAnswer, NameTable},
     sources,
 };
@@ -45,6 +45,13 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Names, and the time at which they were read.
 type ReadTable = (Arc<NameTable>, Instant);
+
+/// Transport of a query.
+#[derive(Clone, Copy)]
+enum Transport {
+    Udp,
+    Tcp,
+}
 
 /// Responder on one socket.
 pub(super) struct Responder {
@@ -142,20 +149,8 @@ impl Responder {
         loop {
             let query = read_message(&mut stream, MAX_QUERY).await?;
             let Some(question) = message::parse(&query) else { return Ok(()) };
-            let (code, addresses) = match self.found(&question, client).await {
-                Some(found) => match answer_of(found) {
-                    Some(answer) => answer,
-                    None => match timeout(FORWARD, self.forward_over_tcp(&query)).await {
-                        Ok(Ok(answer)) => {
-                            write_message(&mut stream, &answer).await?;
-                            continue;
-                        }
-                        Ok(Err(_)) | Err(_) => (ResultCode::ServerFailure, Vec::new()),
-                    },
-                },
-                None => (ResultCode::ServerFailure, Vec::new()),
-            };
-            write_message(&mut stream, &question.answer_within(MAX_MESSAGE, code, &addresses)).await?;
+            let answer = self.answer_by(Transport::Tcp, &question, &query, client).await;
+            write_message(&mut stream, &answer).await?;
         }
     }
 
@@ -177,16 +172,40 @@ impl Responder {
     }
 
     async fn answer(&self, question: &Question<'_>, query: &[u8], client: IpAddr) -> Vec<u8> {
-        let Some(found) = self.found(question, client).await else {
-            return question.answer(ResultCode::ServerFailure, &[]);
+        self.answer_by(Transport::Udp, question, query, client).await
+    }
+
+    async fn answer_by(&self, by: Transport, question: &Question<'_>, query: &[u8], client: IpAddr) -> Vec<u8> {
+        let limit = match by {
+            Transport::Udp => MAX_ANSWER,
+            Transport::Tcp => MAX_MESSAGE,
         };
-        match answer_of(found) {
-            Some((code, addresses)) => question.answer(code, &addresses),
-            None => match timeout(FORWARD, self.forward(query)).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) | Err(_) => question.answer(ResultCode::ServerFailure, &[]),
+        let answer = match self.found(question, client).await {
+            None => None,
+            Some(NameAnswer::Addresses(addresses)) => {
+                Some(question.answer_within(limit, ResultCode::NoError, &addresses))
+            }
+            Some(NameAnswer::Missing | NameAnswer::Absent) => Some(question.answer(ResultCode::NameError, &[])),
+            Some(NameAnswer::UnknownClient) => Some(question.answer(ResultCode::Refused, &[])),
+            Some(NameAnswer::Elsewhere) => self.forwarded(by, query).await,
+            Some(NameAnswer::Alias(target)) => match question.about(&target) {
+                Some(asked) => {
+                    let found = self.forwarded(by, &asked).await;
+                    found.and_then(|found| question.alias(limit, &target, &found))
+                }
+                None => None,
             },
-        }
+        };
+        answer.unwrap_or_else(|| question.answer(ResultCode::ServerFailure, &[]))
+    }
+
+    /// Returns the answer of the other resolver, if it comes in time.
+    async fn forwarded(&self, by: Transport, query: &[u8]) -> Option<Vec<u8>> {
+        let answered = match by {
+            Transport::Udp => timeout(FORWARD, self.forward(query)).await,
+            Transport::Tcp => timeout(FORWARD, self.forward_over_tcp(query)).await,
+        };
+        answered.ok()?.ok()
     }
 
     /// Resolves a name; `None` while the known names are too old.
@@ -228,16 +247,6 @@ impl Responder {
     }
 }
 
-/// Returns the code and addresses of an answer; `None` for a name that another resolver knows.
-fn answer_of(found: NameAnswer) -> Option<(ResultCode, Vec<IpAddr>)> {
-    match found {
-        NameAnswer::Addresses(addresses) => Some((ResultCode::NoError, addresses)),
-        NameAnswer::Missing | NameAnswer::Absent => Some((ResultCode::NameError, Vec::new())),
-        NameAnswer::UnknownClient => Some((ResultCode::Refused, Vec::new())),
-        NameAnswer::Elsewhere => None,
-    }
-}
-
 /// Reads a message, which over TCP has its length before it.
 async fn read_message(stream: &mut TcpStream, limit: usize) -> std::io::Result<Vec<u8>> {
     let length = usize::from(stream.read_u16().await?);
@@ -271,7 +280,11 @@ mod tests {
             namespaces: vec![json!({"metadata": {"name": "shop-a", "labels": {annotations::DOWN_TENANT: "one"},
                 "annotations": {annotations::DOWN_IDENTITY: identity}}})],
             pods: vec![json!({"metadata": {"namespace": "shop-a"}, "status": {"podIP": client}})],
-            services: vec![service("web")],
+            services: vec![
+                service("web"),
+                json!({"metadata": {"name": "mail", "namespace": "shop-a"},
+                    "spec": {"type": "ExternalName", "externalName": "mail.example.com"}}),
+            ],
             slices: Vec::new(),
         })
     }
@@ -330,6 +343,15 @@ mod tests {
         let answer = message::parse(&asked).unwrap().answer_within(MAX_MESSAGE, ResultCode::NoError, &addresses);
         write_message(&mut forwarded, &answer).await.unwrap();
         assert_eq!(read_message(&mut client, MAX_MESSAGE).await.unwrap(), answer);
+        write_message(&mut client, &message::query("mail.shop.svc", 1)).await.unwrap();
+        let (mut forwarded, _) = resolver.accept().await.unwrap();
+        let asked = read_message(&mut forwarded, MAX_QUERY).await.unwrap();
+        let outside = message::parse(&asked).unwrap();
+        assert_eq!(outside.name, "mail.example.com", "the name that an ExternalName stands for");
+        let answer = outside.answer(ResultCode::NoError, &["192.0.2.9".parse().unwrap()]);
+        write_message(&mut forwarded, &answer).await.unwrap();
+        let alias = read_message(&mut client, MAX_MESSAGE).await.unwrap();
+        assert!(alias[3] & 15 == 0 && alias.ends_with(&[192, 0, 2, 9]), "{alias:?}");
         client.write_all(&[0xff, 0xff]).await.unwrap();
         assert!(read_message(&mut client, MAX_MESSAGE).await.is_err(), "a longer query than any ends the connection");
         serving.abort();

@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 const MAX_OBJECTS: usize = 50_000;
 /// Parts that names depend on. Nothing else of an object is kept.
 const KEPT: [(&str, &[&str]); 3] = [
-    ("spec", &["clusterIP", "clusterIPs", "hostNetwork"]),
+    ("spec", &["clusterIP", "clusterIPs", "externalName", "hostNetwork", "type"]),
     ("status", &["podIP", "podIPs", "phase"]),
     ("endpoints", &[]),
 ];
