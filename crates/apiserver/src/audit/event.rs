@@ -43,6 +43,8 @@ impl AuditEvent {
     pub(super) fn new(request: &AuditedRequest<'_>, level: &str, received: jiff::Timestamp) -> Self {
         let AuditedRequest { audit_id, uri, headers, address, user, attributes } = request;
         let target = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        // The query of a sign-in has the code of the issuer.
+        let target = if is_sign_in(uri.path()) { uri.path() } else { target };
         let mut fields = Map::new();
         let mut put = |field: &str, value: Value| drop(fields.insert(field.to_owned(), value));
         put("kind", "Event".into());
@@ -114,6 +116,11 @@ impl AuditEvent {
         line.push(b'\n');
         line
     }
+}
+
+/// Returns true for paths of the console's sign-in.
+fn is_sign_in(path: &str) -> bool {
+    path.starts_with("/ui/") && !path.starts_with("/ui/api/")
 }
 
 /// Identity of the object in a request body.

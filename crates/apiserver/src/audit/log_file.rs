@@ -82,7 +82,11 @@ impl AuditLog {
     fn rotate(&mut self) -> io::Result<()> {
         self.flush()?;
         let path = &self.config.path;
-        fs::rename(path, free_name(path, self.seams.clock.now()))?;
+        match fs::rename(path, free_name(path, self.seams.clock.now())) {
+            // Somebody else has moved the file, such as logrotate.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
         self.out = open_file(path)?;
         self.remove_old();
         Ok(())
@@ -197,6 +201,21 @@ mod tests {
         again.write(b"more\n").unwrap();
         again.flush().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len() as usize, line.len() + 5, "an existing file is continued");
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_is_begun_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("audit.log"), folder.path().join("audit.log.1"));
+        let config = AuditLogConfig { path: path.clone(), max_age_days: 0, max_backups: 0, max_size_mib: 1 };
+        let mut log = AuditLog::open(&config, Seams::system()).unwrap();
+        let line = vec![b'x'; 700 * 1024];
+        log.write(&line).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        log.write(&line).unwrap();
+        log.flush().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len() as usize, line.len());
+        assert_eq!(fs::metadata(&moved).unwrap().len() as usize, line.len());
     }
 
     #[test]

@@ -142,6 +142,11 @@ async fn bodies_of_secrets_and_tokens_are_never_written() {
     admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review).await.expect(201);
     send(&plane, Request::get(format!("/clusters/root{MAPS}")).header("authorization", format!("Bearer {token}")))
         .await;
+    let sign_in =
+        Request::post("/ui/session").header("x-portolan-console", "1").header("content-type", "application/json");
+    let sign_in = sign_in.body(Full::new(Bytes::from(json!({"token": token}).to_string()))).unwrap();
+    assert_eq!(answer_connection(plane.api.clone(), None, sign_in).await.status(), 201);
+    send(&plane, Request::get("/ui/oidc/callback?code=hunter4&state=hunter5")).await;
     admin.post(MAPS, config_map("web", json!({"seen": "yes"}))).await.expect(201);
     let events = events(&plane, folder.path()).await;
     let log = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
