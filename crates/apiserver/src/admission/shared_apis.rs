@@ -53,7 +53,7 @@ pub(super) async fn check_export(context: &WorkspaceContext, write: &PendingWrit
         name: export.name.as_str().to_owned(),
         ..Attributes::default()
     };
-    let user = request.requester().known_in(export.cluster);
+    let user = request.requester.known_in(export.cluster);
     match context.rbac.authorize(export.cluster, &user, &asked).await? {
         AuthorizationDecision::Allowed(_) => Ok(()),
         AuthorizationDecision::Denied(_) => Err(refused().into()),

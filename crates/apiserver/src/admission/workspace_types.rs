@@ -274,6 +274,6 @@ async fn may_use(
         name: found.at.name.clone(),
         ..Attributes::default()
     };
-    let user = request.requester().known_in(found.cluster);
+    let user = request.requester.known_in(found.cluster);
     Ok(context.rbac.authorize(found.cluster, &user, &asked).await?.is_allowed())
 }

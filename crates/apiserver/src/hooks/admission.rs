@@ -2,13 +2,13 @@
 
 use portolan_kinds::{Kind, KindTable};
 use portolan_strategy::{lifecycle::DeleteOptions, rbac::User};
-use portolan_types::{BoxFuture, LogicalClusterId, Status};
+use portolan_types::{BoxFuture, Status};
 use serde_json::Value;
 
-use crate::{directory::LogicalCluster, views::ApiView};
+use crate::{directory::LogicalCluster, requester::Requester, views::ApiView};
 
 use super::{
-    InlineBudget, Requester,
+    InlineBudget,
     annotations::{AnnotatedRequest, AuditAnnotations},
     warnings::Warnings,
 };
@@ -57,8 +57,9 @@ pub struct AdmissionRequest<'a> {
     pub subresource: &'a str,
     /// Requesting user, as the logical cluster knows it.
     pub user: &'a User,
-    /// Logical cluster that vouches for the user; `None` for a user of the whole control plane.
-    pub(crate) home: Option<LogicalClusterId>,
+    /// Client, for checks in other logical clusters. Through a view its user is not [`Self::user`], the stranger that the
+    /// logical cluster of the request knows.
+    pub(crate) requester: Requester<'a>,
     /// True if nothing will be stored.
     pub dry_run: bool,
     /// Texts for `Warning` headers.
@@ -86,12 +87,7 @@ pub(crate) enum AdmissionOptions<'a> {
     Delete(&'a DeleteOptions),
 }
 
-impl<'a> AdmissionRequest<'a> {
-    /// Returns the client, for checks in other logical clusters.
-    pub(crate) fn requester(&self) -> Requester<'a> {
-        Requester { user: self.user, home: self.home }
-    }
-
+impl AdmissionRequest<'_> {
     /// Returns true for the resource itself, and false for its subresources.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && *self.kind.gvk.group == *group && *self.kind.resource == *resource

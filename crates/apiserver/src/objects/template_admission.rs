@@ -13,6 +13,7 @@ use crate::{
         AdmissionOptions, AdmissionRequest, InlineBudget, Operation, annotations::AuditAnnotations, warnings::Warnings,
     },
     request::ResourceTarget,
+    requester::Requester,
 };
 
 use super::{
@@ -60,7 +61,7 @@ pub(crate) async fn admit_from_template(
         operation: Operation::Create,
         subresource: "",
         user,
-        home: Some(cluster.id),
+        requester: Requester { user, home: Some(cluster.id) },
         dry_run: true,
         warnings: &warnings,
         notes: &notes,

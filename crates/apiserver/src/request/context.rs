@@ -97,7 +97,7 @@ impl RequestContext {
             operation,
             subresource,
             user: self.identity.acting_user(),
-            home: self.identity.home,
+            requester: self.identity.requester(),
             dry_run,
             warnings: &self.warnings,
             notes: &self.notes,

@@ -121,3 +121,30 @@ async fn a_service_account_of_the_provider_has_no_rights_of_its_namesake_in_the_
     let (code, _) = world.as_robot("one", "POST", &format!("/clusters/{one}/{ROLES}"), role("secrets")).await;
     assert_eq!(code, 201, "the namesake itself may");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_service_account_that_writes_through_a_view_is_one_stranger_elsewhere() {
+    let world = World::exporting().await;
+    let claims = json!([{"group": "tenancy.kcp.io", "resource": "workspaces", "verbs": ["*"]}]);
+    let patch = json!({"spec": {"permissionClaims": claims}});
+    world.merge("root:provider", &format!("{V2}/apiexports/widgets"), patch).await;
+    let accepted = json!([{
+        "group": "tenancy.kcp.io", "resource": "workspaces", "verbs": ["*"], "selector": {"matchAll": true},
+        "state": "Accepted",
+    }]);
+    world.bind("one", accepted).await;
+    let content = json!({"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["*"]});
+    world.allow("provider", ROBOT, content).await;
+    let kind = json!({"metadata": {"name": "team"}, "spec": {}});
+    world.post("root:two", "apis/tenancy.kcp.io/v1alpha1/workspacetypes", kind).await;
+    let (provider, one) = (world.id("provider").await, world.id("one").await);
+    let uri = format!("/services/apiexport/{provider}/widgets/clusters/{one}/apis/tenancy.kcp.io/v1alpha1/workspaces");
+    let child = json!({"metadata": {"name": "child"}, "spec": {"type": {"name": "team", "path": "root:two"}}});
+    let (code, answer) = world.as_robot("provider", "POST", &uri, child.clone()).await;
+    assert_eq!(code, 403, "{answer}");
+    let stranger = format!("system:kcp:serviceaccount:{provider}:default:robot");
+    let rule = json!({"apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"], "verbs": ["use"]});
+    world.allow("two", &stranger, rule).await;
+    let (code, answer) = world.as_robot("provider", "POST", &uri, child).await;
+    assert_eq!(code, 201, "{answer}");
+}
