@@ -102,9 +102,24 @@ async function useLink() {
   }
 }
 
+/** Reasons of a failed sign-in at an issuer. The URL has only their name: anybody can write a link. */
+const SIGN_IN_FAILURES = {
+  refused: "The issuer refused the sign-in.",
+  expired: "The sign-in is older than ten minutes, or was begun in another browser.",
+  token: "The issuer's token was refused. The server's log has the reason at level debug.",
+};
+
+/** Returns the reason of a failed sign-in that the URL names. */
+function signInFailure() {
+  const name = route.value.query["sign-in-failed"];
+  if (name === undefined) return "";
+  session.value = null;
+  return SIGN_IN_FAILURES[name] ?? "The sign-in failed.";
+}
+
 async function start() {
   const target = document.getElementById("app");
-  let failure = route.value.query["sign-in-failed"] ?? (await useLink());
+  let failure = signInFailure() || (await useLink());
   if (!failure && !session.value) {
     await whoAmI().catch((error) => {
       failure = error.message;

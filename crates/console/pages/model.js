@@ -5,11 +5,17 @@ export function condition(object, type) {
   return (object?.status?.conditions ?? []).find((one) => one.type === type);
 }
 
-/** Parses a workspace and the rest of the page's state from the fragment of the URL. */
+const WORKSPACE = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+
+/**
+ * Parses a workspace and the rest of the page's state from the fragment of the URL. Text that is no path of a workspace
+ * is none: it becomes part of the paths of requests.
+ */
 export function parseRoute(fragment) {
   const [path, search = ""] = fragment.replace(/^#\/?/, "").split("?");
-  const [workspace, page, ...args] = path.split("/").map(decode);
-  return { workspace: workspace || "", page: page || "objects", args, query: Object.fromEntries(new URLSearchParams(search)) };
+  const [named, page, ...args] = path.split("/").map(decode);
+  const workspace = WORKSPACE.test(named) ? named : "";
+  return { workspace, page: page || "objects", args, query: Object.fromEntries(new URLSearchParams(search)) };
 }
 
 function decode(text) {

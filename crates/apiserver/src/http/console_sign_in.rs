@@ -4,7 +4,6 @@ use http::{
     HeaderValue, Response, StatusCode,
     header::{HOST, LOCATION, SET_COOKIE},
 };
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use portolan_types::Status;
 
 use crate::{
@@ -24,10 +23,35 @@ use super::{
 
 /// Path at which the issuer sends the browser back.
 const CALLBACK: &str = "/ui/oidc/callback";
-/// Longest fragment of a page, code, and reason of an issuer, in bytes.
+/// Longest fragment of a page and code of an issuer, in bytes.
 const MAX_PAGE: usize = 1024;
 const MAX_CODE: usize = 2048;
-const MAX_REASON: usize = 300;
+
+/// Failure of a sign-in. The page has a text for each: one of the URL could be anybody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SignInFailure {
+    /// The issuer refused it.
+    Refused,
+    /// The state or the code is not that of the browser's sign-in, or too old.
+    Expired,
+    /// The token of the issuer was refused.
+    Token,
+}
+
+impl SignInFailure {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Expired => "expired",
+            Self::Token => "token",
+        }
+    }
+
+    /// Returns the page that shows it.
+    fn page(self) -> String {
+        format!("/ui#/root/objects?sign-in-failed={}", self.name())
+    }
+}
 
 /// `/ui/oidc/start?issuer=…&to=…`: sends the browser to the issuer.
 pub(super) async fn start(AuthorizedCall { api, call }: AuthorizedCall) -> RoutedResponse {
@@ -37,7 +61,7 @@ pub(super) async fn start(AuthorizedCall { api, call }: AuthorizedCall) -> Route
 /// `/ui/oidc/callback?code=…&state=…`: starts the session of the user whom the issuer sends back.
 pub(super) async fn callback(AuthorizedCall { api, call }: AuthorizedCall) -> RoutedResponse {
     let ended = enter(&api, &call).await;
-    RoutedResponse::from(ended.or_else(|why| see_other(&failure_page(why.message()))))
+    RoutedResponse::from(ended.or_else(|failure| see_other(&failure.page())))
 }
 
 async fn leave(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
@@ -62,33 +86,34 @@ fn host(api: &ApiServer, call: &RequestContext) -> String {
 /// Ends a sign-in.
 ///
 /// # Errors
-/// 401 for a code, state or token that is not that of the browser's sign-in; the issuer's own refusal.
-async fn enter(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
+/// A code, state or token that is not that of the browser's sign-in; the issuer's own refusal.
+async fn enter(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, SignInFailure> {
     let authenticator = &api.access.authenticator;
     let console = authenticator.console();
     let refusal = call.query.text("error");
     if !refusal.is_empty() {
-        let why = format!("the issuer refused: {refusal} {}", call.query.text("error_description"));
-        return Err(Status::bad_request(why.chars().take(MAX_REASON).collect::<String>()));
+        tracing::debug!(refusal, description = call.query.text("error_description"), "an issuer refused a sign-in");
+        return Err(SignInFailure::Refused);
     }
     let pending = take_sign_in(&call.headers).and_then(|sealed| console.open_sign_in(&sealed));
-    let expired = || Status::bad_request("the sign-in is older than ten minutes, or was begun in another browser");
-    let pending = pending.ok_or_else(expired)?;
+    let pending = pending.ok_or(SignInFailure::Expired)?;
     let code = call.query.text("code");
     if call.query.text("state") != pending.state || code.is_empty() || code.len() > MAX_CODE {
-        return Err(expired());
+        return Err(SignInFailure::Expired);
     }
-    let refused = |_| Status::bad_request("the issuer's token was refused; the server's log says why at level debug");
+    let refused = |error: Status| {
+        tracing::debug!(%error, "the token of an issuer was refused");
+        SignInFailure::Token
+    };
     let token = authenticator.issuers().finish_sign_in(&pending, code).await.map_err(refused)?;
-    let session = console.start(SessionCredential::Token(token))?;
+    let session = console.start(SessionCredential::Token(token)).map_err(refused)?;
     authenticator.identity_of(&session.credential).await.map_err(refused)?;
-    let mut response = with_session(api, &session, see_other(&format!("/ui{}", pending.page))?)?;
-    response.headers_mut().append(SET_COOKIE, sign_in_cookie("", 0)?);
-    Ok(response)
-}
-
-fn failure_page(why: &str) -> String {
-    format!("/ui#/root/objects?sign-in-failed={}", utf8_percent_encode(why, NON_ALPHANUMERIC))
+    let entered = || -> Result<_, Status> {
+        let mut response = with_session(api, &session, see_other(&format!("/ui{}", pending.page))?)?;
+        response.headers_mut().append(SET_COOKIE, sign_in_cookie("", 0)?);
+        Ok(response)
+    };
+    entered().map_err(refused)
 }
 
 fn see_other(url: &str) -> Result<Response<Body>, Status> {

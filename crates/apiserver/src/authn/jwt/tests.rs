@@ -495,16 +495,17 @@ async fn a_browser_signs_in_at_an_issuer_by_a_code_with_a_proof() {
     let (state, challenge) = (parameter(&url, "state"), parameter(&url, "code_challenge"));
     let answer = format!("{challenge}.{}", parameter(&url, "nonce"));
 
-    for (case, query, cookie) in [
-        ("another state", format!("code={answer}&state=x"), pending),
-        ("another browser", format!("code={answer}&state={state}"), ""),
-        ("no code", format!("state={state}"), pending),
-        ("another proof", format!("code=x.{}&state={state}", parameter(&url, "nonce")), pending),
-        ("the token of another sign-in", format!("code={challenge}.x&state={state}"), pending),
-        ("a refusal", "error=access_denied".to_owned(), pending),
+    for (case, query, cookie, failure) in [
+        ("another state", format!("code={answer}&state=x"), pending, "expired"),
+        ("another browser", format!("code={answer}&state={state}"), "", "expired"),
+        ("no code", format!("state={state}"), pending, "expired"),
+        ("another proof", format!("code=x.{}&state={state}", parameter(&url, "nonce")), pending, "token"),
+        ("the token of another sign-in", format!("code={challenge}.x&state={state}"), pending, "token"),
+        ("a refusal", "error=access_denied&error_description=call+me".to_owned(), pending, "refused"),
     ] {
         let (code, headers, location) = visit(&api, &format!("/ui/oidc/callback?{query}"), cookie).await;
-        assert!(code == 303 && location.starts_with("/ui#/root/objects?sign-in-failed="), "{case}: {location}");
+        let expected = format!("/ui#/root/objects?sign-in-failed={failure}");
+        assert_eq!((code, location), (303, expected), "{case}");
         assert!(cookies(&headers).is_empty(), "{case}");
     }
     let back = format!("/ui/oidc/callback?code={answer}&state={state}");
