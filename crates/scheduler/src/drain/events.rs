@@ -114,12 +114,13 @@ pub(crate) fn note_record(
 }
 
 /// Notes the mark of an object of a list.
-pub(crate) fn note_listed_mark(ctx: &SchedulerContext, key: &ObjectKey, record: &Record) {
+pub(crate) fn note_listed_mark(ctx: &SchedulerContext, key: &ObjectKey, record: &Record) -> bool {
     let may_have = std::str::from_utf8(record.body()).is_ok_and(|body| body.contains("portolan.dev/placement"));
     let found = may_have.then(|| PlacementFields::of(record).record.drain).flatten();
-    if let Some(mark) = found {
-        ctx.facts().drains.note_mark(key, None, Some(&mark));
+    if let Some(mark) = &found {
+        ctx.facts().drains.put_listed_mark(key, mark);
     }
+    found.is_some()
 }
 
 /// Notes that the report about the copies of an object has changed.

@@ -140,10 +140,18 @@ impl DrainRegistry {
         self.drains.clear();
     }
 
-    /// Forgets the marks of a resource, before it is listed.
-    pub(crate) fn clear_marks(&mut self, resource: &GroupResource) {
-        self.marks.values_mut().for_each(|marked| marked.retain(|key| key.resource != *resource));
+    /// Forgets the marks of a resource but those of `listed`. Called after a list, never before it: without marks, a
+    /// drain or its undo looks complete.
+    pub(crate) fn keep_marks(&mut self, resource: &GroupResource, listed: &BTreeSet<ObjectKey>) {
+        let stays = |key: &ObjectKey| key.resource != *resource || listed.contains(key);
+        self.marks.values_mut().for_each(|marked| marked.retain(stays));
         self.marks.retain(|_, marked| !marked.is_empty());
+    }
+
+    /// Replaces all marks of an object by that of a list.
+    pub(crate) fn put_listed_mark(&mut self, key: &ObjectKey, mark: &DrainMark) {
+        self.marks.values_mut().for_each(|marked| marked.remove(key));
+        self.note_mark(key, None, Some(mark));
     }
 
     /// Notes the change of the mark of an object.
@@ -251,5 +259,38 @@ impl DrainRegistry {
             *phases.entry(drain.phase).or_default() += 1;
         }
         phases
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mark(uid: &str) -> DrainMark {
+        let mark = json!({
+            "cluster": "1", "home": "root", "name": uid, "uid": uid, "stage": "Returning", "from": [], "since": 0,
+            "available": 0, "before": [],
+        });
+        serde_json::from_value(mark).unwrap()
+    }
+
+    #[test]
+    fn a_list_keeps_the_marks_that_it_shows_and_forgets_the_others() {
+        let key = |name: &str| {
+            let resource = GroupResource::new("example.dev", "widgets");
+            ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap())
+        };
+        let (mut registry, drain) = (DrainRegistry::default(), mark("d").uid);
+        for name in ["stays", "gone", "moved"] {
+            registry.note_mark(&key(name), None, Some(&mark("d")));
+        }
+        registry.put_listed_mark(&key("stays"), &mark("d"));
+        registry.put_listed_mark(&key("moved"), &mark("other"));
+        assert_eq!(registry.marked(&drain), [key("gone"), key("stays")], "while the list is read nothing is forgotten");
+        registry.keep_marks(&key("stays").resource, &BTreeSet::from([key("stays"), key("moved")]));
+        assert_eq!(registry.marked(&drain), [key("stays")]);
+        assert_eq!(registry.marked(&mark("other").uid), [key("moved")]);
     }
 }

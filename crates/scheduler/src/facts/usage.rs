@@ -36,6 +36,17 @@ impl PlacedUsage {
         self.counted.insert(resource.clone(), None);
     }
 
+    /// Replaces the sums of a resource by those of a list at a revision. Reservations stay until their events come.
+    pub(crate) fn recount(
+        &mut self,
+        resource: &GroupResource,
+        sums: BTreeMap<Uid, ResourceAmounts>,
+        revision: ResourceVersion,
+    ) {
+        self.placed.insert(resource.clone(), sums);
+        self.note_counted(resource, revision);
+    }
+
     /// Notes that the writes of a resource are counted up to a revision, or a later one that was noted before.
     pub(crate) fn note_counted(&mut self, resource: &GroupResource, revision: ResourceVersion) {
         let counted = self.counted.entry(resource.clone()).or_default();
@@ -166,6 +177,11 @@ impl PlacedUsage {
 /// Returns the name of no resource, under which merged sums are.
 fn merged_resource() -> GroupResource {
     GroupResource::new("", "")
+}
+
+/// Adds amounts to a sum.
+pub(crate) fn add_amounts(sum: &mut ResourceAmounts, amounts: &ResourceAmounts) {
+    add(sum, amounts, 1);
 }
 
 fn add(sum: &mut ResourceAmounts, amounts: &ResourceAmounts, sign: i64) {

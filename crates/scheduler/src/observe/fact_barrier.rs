@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use portolan_types::ResourceVersion;
 use tokio::sync::{Notify, watch};
 
@@ -97,10 +98,7 @@ impl FactBarrier {
     pub(crate) async fn wait_for(&self, revision: ResourceVersion) -> Result<(), SchedulerError> {
         let late = self.late_feeds(revision);
         late.iter().for_each(|feed| feed.requested.notify_one());
-        for feed in late {
-            feed.wait_for(revision).await?;
-        }
-        Ok(())
+        try_join_all(late.iter().map(|feed| feed.wait_for(revision))).await.map(drop)
     }
 
     fn late_feeds(&self, revision: ResourceVersion) -> Vec<Arc<FeedProgress>> {

@@ -1,6 +1,9 @@
 //! Listing and watching one resource of all logical clusters.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use portolan_store::{RangeRequest, RangeScope, StoreError, WatchScope};
 use portolan_types::{GroupResource, ObjectKey, ResourceVersion};
@@ -8,6 +11,8 @@ use tracing::warn;
 
 use crate::{
     context::SchedulerContext,
+    facts::usage::add_amounts,
+    observe::usage_count::listed_amounts,
     observe::{clear_resource, fact_barrier::FeedProgress, observe_event, observe_listed, observe_unreadable},
     queue::Task,
 };
@@ -37,12 +42,18 @@ async fn list_once(ctx: &SchedulerContext, resource: &GroupResource) -> Result<R
     let mut request =
         RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(RangeScope::AllClusters(resource.clone())) };
     request = request.skip_damaged();
+    let mut marked = BTreeSet::new();
     loop {
         let page = ctx.objects.store().range(request.clone()).await?;
-        page.objects.iter().for_each(|stored| observe_listed(ctx, stored));
+        let listed = page.objects.iter().filter(|stored| observe_listed(ctx, stored));
+        marked.extend(listed.map(|stored| stored.key.clone()));
+        // The mark of an object that cannot be read stays.
+        marked.extend(page.damaged.iter().map(|found| found.key.clone()));
         page.damaged.iter().for_each(|found| observe_unreadable(ctx, &found.key));
         if !page.more {
-            ctx.facts().usage.note_counted(resource, page.revision);
+            let mut facts = ctx.facts();
+            facts.usage.note_counted(resource, page.revision);
+            facts.drains.keep_marks(resource, &marked);
             return Ok(page.revision);
         }
         // All pages are read at the revision of the first, so that the watch has no gap.
@@ -117,12 +128,23 @@ async fn watch_events(
     }
 }
 
-/// Counts all objects of a resource anew, because the fields that count their replicas have changed. The stream of
-/// events goes on: those that the new sums contain are not counted again.
+/// Counts all objects of a resource again, because the fields that count their replicas have changed. The former sums
+/// hold until the new ones are complete. The stream of events continues: those that the new sums contain are not
+/// counted again.
 async fn recount(ctx: &SchedulerContext, resource: &GroupResource) -> Result<(), StoreError> {
     // Further changes are collected.
     tokio::time::sleep(PAUSES.0).await;
-    list_once(ctx, resource).await?;
+    let scope = RangeScope::AllClusters(resource.clone());
+    let mut next = Some(RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(scope) }.skip_damaged());
+    let (mut sums, mut revision) = (BTreeMap::new(), ResourceVersion::FIRST);
+    while let Some(request) = next {
+        let page = ctx.objects.store().range(request.clone()).await?;
+        (next, revision) = (request.next(&page), page.revision);
+        for (uid, amounts) in page.objects.iter().flat_map(|stored| listed_amounts(ctx, &stored.key, &stored.record)) {
+            add_amounts(sums.entry(uid).or_default(), &amounts);
+        }
+    }
+    ctx.facts().usage.recount(resource, sums, revision);
     let deleting: Vec<ObjectKey> = {
         let facts = ctx.facts();
         facts.all_registered().filter(|(_, known)| known.info.deleting).map(|(_, known)| known.key.clone()).collect()

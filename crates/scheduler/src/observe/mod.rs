@@ -48,12 +48,11 @@ pub(crate) fn clear_resource(ctx: &SchedulerContext, resource: &GroupResource) {
         facts.drains.clear();
     } else {
         facts.usage.clear(resource);
-        facts.drains.clear_marks(resource);
     }
 }
 
-/// Observes an object of a list.
-pub(crate) fn observe_listed(ctx: &SchedulerContext, stored: &StoredObject) {
+/// Observes an object of a list. Returns true if a drain has marked it.
+pub(crate) fn observe_listed(ctx: &SchedulerContext, stored: &StoredObject) -> bool {
     let (key, record) = (&stored.key, &stored.record);
     let facts = [kinds::physical_clusters(), kinds::drains()];
     if facts.contains(&key.resource) || kinds::policies().contains(&key.resource) {
@@ -71,8 +70,9 @@ pub(crate) fn observe_listed(ctx: &SchedulerContext, stored: &StoredObject) {
         observe_definition_record(ctx, key, record);
     } else if key.resource != kinds::namespaces() && key.resource != kinds::placements() {
         count_usage(ctx, key, None, Some(record));
-        note_listed_mark(ctx, key, record);
+        return note_listed_mark(ctx, key, record);
     }
+    false
 }
 
 /// Observes an object of a list that cannot be read.

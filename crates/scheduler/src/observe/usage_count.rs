@@ -48,6 +48,14 @@ pub(crate) fn count_usage(ctx: &SchedulerContext, key: &ObjectKey, previous: Opt
     emptied.for_each(|p| ctx.queue.tasks.add(Task::PhysicalCluster(p.key.clone())));
 }
 
+/// Returns the requests of a listed object per physical cluster.
+pub(crate) fn listed_amounts(ctx: &SchedulerContext, key: &ObjectKey, record: &Record) -> UsageByCluster {
+    if record.header.placed_on.is_empty() && !may_await_copies(record) {
+        return UsageByCluster::new();
+    }
+    amounts(ctx, key, record, &PlacementFields::of(record))
+}
+
 /// Returns the requests of an object per physical cluster. A Job or Pod that has ended takes nothing.
 fn amounts(ctx: &SchedulerContext, key: &ObjectKey, record: &Record, peek: &PlacementFields) -> UsageByCluster {
     if peek.record.clusters.is_empty() && peek.record.awaited.is_empty() {

@@ -35,7 +35,6 @@ pub(crate) async fn reconcile_object(ctx: &SchedulerContext, key: &ObjectKey) ->
         return remove_placement(ctx, key).await;
     };
     Span::current().record("resource_version", revision.get());
-    ctx.fact_barrier.wait_for(revision).await?;
     let record = PlacementRecord::of(&object).unwrap_or_default();
     if record.is_projected() {
         return remove_if_orphaned(ctx, key, &record, revision).await;
@@ -43,6 +42,7 @@ pub(crate) async fn reconcile_object(ctx: &SchedulerContext, key: &ObjectKey) ->
     if object::is_deleting(&object) {
         return remove_gone_copies(ctx, key, object, revision).await;
     }
+    ctx.fact_barrier.wait_for(revision).await?;
     make_lost_placement(ctx, key, &object).await?;
     if let Some(mark) = &record.drain
         && is_stale(ctx, mark).await?

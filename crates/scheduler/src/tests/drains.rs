@@ -529,7 +529,9 @@ impl World {
     async fn show(&self, text: &str) {
         let scope = RangeScope::AllClusters(resource(text));
         let page = self.store.range(portolan_store::RangeRequest::all(scope)).await.unwrap();
-        page.objects.iter().for_each(|stored| crate::observe::observe_listed(&self.scheduler.ctx, stored));
+        for stored in &page.objects {
+            crate::observe::observe_listed(&self.scheduler.ctx, stored);
+        }
     }
 
     async fn reconcile_drain(&self, name: &str) {
