@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use portolan_types::placement::{CopyPhase, OrdinalRange, PlacedCopy, PlacementRecord};
+use portolan_types::{
+    Uid,
+    placement::{CopyPhase, OrdinalRange, PlacedCopy, PlacementRecord},
+};
 
 use crate::{transition::CopyHealth, workload::Workload};
 
@@ -100,16 +103,29 @@ fn epochs_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result<(
     }
 }
 
-/// Checks that no ordinal is in two ranges, and that each copy of both records keeps those that it had.
+/// Returns the physical clusters whose copies are whole: of a StatefulSet, each of them has every ordinal.
+pub(crate) fn whole_copies(record: &PlacementRecord) -> impl Iterator<Item = &Uid> {
+    let is_whole = |copy: &&PlacedCopy| copy.replicas.is_none() && !record.ordinals.contains_key(&copy.uid);
+    record.clusters.iter().filter(is_whole).map(|copy| &copy.uid)
+}
+
+/// Checks that no two copies have an ordinal, and that each copy of both records keeps those that it had. A whole copy
+/// has all of them until it is gone.
 fn ordinals_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result<(), IllegalStep> {
     let range = |copy: &PlacedCopy| next.ordinals.get(&copy.uid).copied();
+    let is_whole = |copy: &PlacedCopy| whole_copies(next).any(|uid| *uid == copy.uid);
+    let had_all: Vec<&Uid> = whole_copies(previous).collect();
+    let has_all = |copy: &PlacedCopy| is_whole(copy) || had_all.contains(&&copy.uid);
     let is_shared = |copy: &PlacedCopy, range: OrdinalRange| {
-        next.ordinals.iter().any(|(uid, other)| *uid != copy.uid && other.overlaps(range))
+        let overlaps = next.ordinals.iter().any(|(uid, other)| *uid != copy.uid && other.overlaps(range));
+        overlaps || (range.count() > 0 && next.clusters.iter().any(|other| other.uid != copy.uid && has_all(other)))
     };
     let is_broken = |copy: &&PlacedCopy| {
         let had = previous.ordinals.get(&copy.uid).filter(|_| previous.on(&copy.uid).is_some());
-        let keeps = had.is_none_or(|had| range(copy).is_some_and(|range| range.contains(*had)));
-        !keeps || range(copy).is_some_and(|range| is_shared(copy, range))
+        let contains = |had: &OrdinalRange| range(copy).is_some_and(|range| range.contains(*had));
+        let keeps = is_whole(copy) || had.is_none_or(contains);
+        let loses_some = had_all.contains(&&copy.uid) && range(copy).is_some();
+        !keeps || loses_some || range(copy).is_some_and(|range| is_shared(copy, range))
     };
     match next.clusters.iter().find(is_broken) {
         Some(copy) => Err(IllegalStep::Ordinals { name: copy.name.clone() }),

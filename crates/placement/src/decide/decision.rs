@@ -130,8 +130,12 @@ impl PlacementDecision {
     }
 
     /// Returns the ranges of a divided StatefulSet that goes to `chosen` instead, sorted by name: copies that are there
-    /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided.
+    /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided, and for
+    /// a copy with all of them.
     pub fn ordinals_for(&self, chosen: &[ChosenCluster], record: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {
+        if chosen.iter().any(|copy| copy.replicas.is_none()) {
+            return BTreeMap::new();
+        }
         let Some(mut next) = self.ordinals.values().map(|range| range.first).min() else { return BTreeMap::new() };
         let had = |c: &ChosenCluster| record.on(&c.uid).and_then(|_| record.ordinals.get(&c.uid).copied());
         let kept = |c: &ChosenCluster| Some((c.uid.clone(), had(c)?));
@@ -204,6 +208,8 @@ mod tests {
         let expected = [(uid("a"), range(0, 4)), (uid("c"), range(4, 6))];
         assert_eq!(decision.ordinals_for(&[chosen("a", 4), chosen("c", 2)], &there), expected.into(), "b is gone");
         let deployment = PlacementCase::new(crate::fixtures::deployment(6), clusters(&["a"])).decide();
+        let whole = ChosenCluster { replicas: None, ..chosen("a", 0) };
+        assert!(decision.ordinals_for(&[whole], &there).is_empty(), "it has every ordinal");
         assert!(deployment.ordinals_for(&split, &there).is_empty(), "nothing else has ordinals");
     }
 }

@@ -2,7 +2,7 @@
 
 use portolan_types::{
     GroupKind,
-    placement::{CopyPhase, DivideBy},
+    placement::{DivideBy, DrainMark, DrainStage, PlacementRecord},
 };
 
 use crate::{filters::FilterContext, object_role::is_workload_kind};
@@ -60,9 +60,21 @@ pub(super) fn runs_whole_on_one(ctx: &FilterContext<'_>) -> bool {
 fn is_whole(ctx: &FilterContext<'_>) -> bool {
     match sharing(&ctx.question.workload.kind) {
         DivisionSupport::WholeOnOne => true,
-        DivisionSupport::Ordinals => ctx.question.previous.active().any(|copy| copy.replicas.is_none()),
+        DivisionSupport::Ordinals => is_there_whole(ctx.question.previous) || moves_whole(ctx.question.previous),
         DivisionSupport::Replicas | DivisionSupport::PerNode => false,
     }
+}
+
+/// Returns true while a copy has every ordinal. One that leaves has them until it is gone.
+fn is_there_whole(previous: &PlacementRecord) -> bool {
+    previous.clusters.iter().any(|copy| copy.replicas.is_none())
+}
+
+/// Returns true while a drain takes a whole copy away or brings it back: it stays whole, so that the undo is exact.
+fn moves_whole(previous: &PlacementRecord) -> bool {
+    let moves = |mark: &&DrainMark| matches!(mark.stage, DrainStage::Leaving | DrainStage::Returning);
+    let mark = previous.drain.as_deref().filter(moves);
+    mark.is_some_and(|mark| mark.before.iter().any(|copy| copy.replicas.is_none()))
 }
 
 /// Returns true for a StatefulSet whose ordinals are divided: they stay where they are, whatever the policy says now.
@@ -102,8 +114,8 @@ fn wished(ctx: &FilterContext<'_>) -> Option<DivideBy> {
 /// Returns true when several copies share the replicas already. To end that would take running pods and their volumes
 /// away.
 fn was_divided(ctx: &FilterContext<'_>) -> bool {
-    let active = || ctx.question.previous.clusters.iter().filter(|copy| copy.phase == CopyPhase::Active);
-    active().count() > 1 && active().all(|copy| copy.replicas.is_some())
+    let copies = &ctx.question.previous.clusters;
+    copies.len() > 1 && copies.iter().all(|copy| copy.replicas.is_some())
 }
 
 #[cfg(test)]

@@ -279,6 +279,53 @@ fn illegal_steps_are_told() {
     assert_eq!(is_legal(&record("a-"), &record("")), Ok(()));
 }
 
+#[test]
+fn a_whole_copy_has_every_ordinal_until_it_is_gone() {
+    let after = |copies: &str, ranges: &[(&str, i64, i64)]| {
+        let mut next = record(copies);
+        next.clusters.iter_mut().filter(|c| c.phase == CopyPhase::Active).for_each(|c| c.epoch = 2);
+        next.ordinals =
+            ranges.iter().map(|(on, first, end)| (uid(on), OrdinalRange { first: *first, end: *end })).collect();
+        next
+    };
+    for (before, next) in [
+        ("a-", after("a- b*3", &[("b", 3, 6)])),
+        ("a-", after("a*3 b*3", &[("b", 3, 6)])),
+        ("a-", after("a*3", &[("a", 0, 3)])),
+        ("", after("a b*3", &[("b", 3, 6)])),
+    ] {
+        let found = is_legal(&record(before), &next);
+        assert!(matches!(found, Err(crate::IllegalStep::Ordinals { .. })), "{before} -> {next:?}: {found:?}");
+    }
+    assert_eq!(is_legal(&record(""), &after("a*3 b*3", &[("a", 0, 3), ("b", 3, 6)])), Ok(()));
+    assert_eq!(is_legal(&record("a-"), &after("a- b*0", &[("b", 0, 0)])), Ok(()));
+    let divided = PlacementRecord { clusters: record("a*3").clusters, ..after("", &[("a", 0, 3)]) };
+    assert_eq!(is_legal(&divided, &record("a")), Ok(()), "it gets the rest");
+}
+
+#[test]
+fn ranges_wait_for_a_whole_copy_and_a_whole_copy_for_ranges() {
+    let set = workload("apps", "StatefulSet", json!({"spec": {"replicas": 6}}));
+    let divide = policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide"}}));
+    let divided = PlacementCase::new(set.clone(), clusters(&["a", "b"])).by(divide).decide();
+    let whole = PlacementCase::new(set.clone(), clusters(&["a"])).decide();
+    let (ready, up, none) = (BTreeMap::new(), BTreeSet::from([uid("a"), uid("b")]), BTreeSet::new());
+    let health = CopyHealth { ready: &ready, up: &up, drained: &none, gone: &none, epoch: 7, gates: MoveGates::open() };
+    for (before, ranges, decision, expected) in [
+        ("a-", vec![], &divided, "a b*0"),
+        ("a- b*0", vec![], &divided, "a b*0"),
+        ("", vec![], &divided, "a*3 b*3"),
+        ("a*3 b*3-", vec![("a", 0, 3), ("b", 3, 6)], &whole, "a*3 b*3-"),
+        ("a*3", vec![("a", 0, 3)], &whole, "a"),
+    ] {
+        let mut previous = record(before);
+        previous.ordinals = ranges.into_iter().map(|(on, first, end)| (uid(on), OrdinalRange { first, end })).collect();
+        let next = transition(&set, &previous, decision, &health).record;
+        assert_eq!(words(&next), expected, "{before}");
+        assert_eq!(is_legal(&previous, &next), Ok(()), "{before}");
+    }
+}
+
 /// Event between two steps.
 #[derive(Clone, Debug)]
 enum Turn {

@@ -32,6 +32,34 @@ impl World {
         world
     }
 
+    /// A set of six pods that ran whole on east before a policy would divide it.
+    async fn whole_set() -> Self {
+        let world = Self::new(&["east", "north", "west"]).await;
+        let spec = json!({"replicas": 6, "serviceName": "db", "template": {"spec": {"containers": []}}});
+        world.create(db(), "apps/v1", "StatefulSet", json!({"spec": spec})).await;
+        world.placed(&db(), "east").await;
+        let resources = json!([{"apiGroup": "apps", "kinds": ["StatefulSet"]}]);
+        world.policy(SHOP, "p", json!({"resources": resources, "count": 2, "replicas": {"mode": "Divide"}})).await;
+        world.sync_set().await;
+        world.placed(&db(), "east").await;
+        world
+    }
+
+    async fn drain_east(&self) -> ObjectKey {
+        let drain = key(LogicalClusterId::ROOT, "drains.portolan.dev/d");
+        let spec = json!({"spec": {"physicalClusters": ["east"], "budget": {"maxUnavailable": 6}}});
+        self.create(drain.clone(), "portolan.dev/v1alpha1", "Drain", spec).await;
+        drain
+    }
+
+    async fn set_in_drain(&self, drain: &ObjectKey, field: &str) {
+        self.change(drain, |drain| {
+            drain["spec"][field] = true.into();
+            drain["metadata"]["generation"] = (object::generation(drain) + 1).into();
+        })
+        .await;
+    }
+
     async fn scale_set(&self, replicas: i64) {
         self.change(&db(), |set| {
             set["spec"]["replicas"] = replicas.into();
@@ -59,7 +87,7 @@ impl World {
             self.settle().await;
             let record = self.get(&db()).await.as_ref().and_then(PlacementRecord::of).unwrap();
             for copy in &record.clusters {
-                self.ready(&db(), &copy.name, copy.replicas.unwrap_or(0)).await;
+                self.ready(&db(), &copy.name, copy.replicas.unwrap_or(6)).await;
             }
         }
     }
@@ -95,19 +123,45 @@ async fn a_set_that_shrinks_and_grows_has_each_ordinal_where_it_was() {
 async fn a_drain_takes_ordinals_along_and_its_undo_brings_them_back() {
     let world = World::divided_set().await;
     world.sync_set().await;
-    let drain = key(LogicalClusterId::ROOT, "drains.portolan.dev/d");
-    let spec = json!({"spec": {"physicalClusters": ["east"], "budget": {"maxUnavailable": 6}}});
-    world.create(drain.clone(), "portolan.dev/v1alpha1", "Drain", spec).await;
+    let drain = world.drain_east().await;
     world.sync_set_until(&drain, "Completed").await;
     assert_eq!(ordinals(world.get(&db()).await.as_ref()), ["north 3..6", "west 0..3"]);
-    world
-        .change(&drain, |drain| {
-            drain["spec"]["undo"] = true.into();
-            drain["metadata"]["generation"] = (object::generation(drain) + 1).into();
-        })
-        .await;
+    world.set_in_drain(&drain, "undo").await;
     world.sync_set_until(&drain, "Undone").await;
     assert_eq!(ordinals(world.get(&db()).await.as_ref()), ["east 0..3", "north 3..6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_set_stays_whole_through_a_drain_and_its_undo() {
+    let world = World::whole_set().await;
+    let drain = world.drain_east().await;
+    world.sync_set_until(&drain, "Completed").await;
+    world.placed(&db(), "north").await;
+    world.set_in_drain(&drain, "undo").await;
+    world.sync_set_until(&drain, "Undone").await;
+    world.placed(&db(), "east").await;
+    assert!(ordinals(world.get(&db()).await.as_ref()).is_empty(), "it is not divided");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_set_stays_whole_when_its_drain_is_undone_while_it_leaves() {
+    let world = World::whole_set().await;
+    let drain = world.drain_east().await;
+    world.placed(&db(), "east-").await;
+    world.set_in_drain(&drain, "undo").await;
+    world.sync_set_until(&drain, "Undone").await;
+    world.placed(&db(), "east").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_set_stays_whole_when_its_drain_is_aborted_while_it_leaves() {
+    let world = World::whole_set().await;
+    let drain = world.drain_east().await;
+    world.placed(&db(), "east-").await;
+    world.set_in_drain(&drain, "abort").await;
+    world.sync_set_until(&drain, "Aborted").await;
+    let found = words(world.get(&db()).await.as_ref());
+    assert!(["east", "north", "west"].contains(&&*found), "{found}");
 }
 
 #[tokio::test(start_paused = true)]

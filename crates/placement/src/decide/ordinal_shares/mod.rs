@@ -6,7 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use portolan_types::{Uid, placement::OrdinalRange};
+use portolan_types::{
+    Uid,
+    placement::{OrdinalRange, PlacedCopy},
+};
 
 use super::{PlacementPlanner, division_support, held_copies, replica_split};
 use crate::{
@@ -61,7 +64,8 @@ pub(super) fn assign(planner: &PlacementPlanner, taken: &[Candidate]) -> Option<
 /// Returns true for a set whose copies each count their ordinals from the first one, as an earlier version divided it.
 fn is_divided_alike(planner: &PlacementPlanner) -> bool {
     let previous = planner.ctx.question.previous;
-    previous.ordinals.is_empty() && previous.active().any(|copy| copy.replicas.is_some_and(|replicas| replicas > 0))
+    let counts_alone = |copy: &PlacedCopy| copy.replicas.is_some_and(|replicas| replicas > 0);
+    previous.ordinals.is_empty() && previous.clusters.iter().any(counts_alone)
 }
 
 /// Returns the replicas of each copy: the wanted ordinals of its range, within its bounds.

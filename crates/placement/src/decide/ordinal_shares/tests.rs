@@ -11,7 +11,7 @@ use portolan_types::{
 };
 
 use crate::{
-    fixtures::{PlacementCase, clusters, policy, uid, words, workload},
+    fixtures::{PlacementCase, clusters, policy, record, uid, words, workload},
     legal_steps::is_legal,
     transition::{CopyHealth, MoveGates, transition},
     workload::Workload,
@@ -64,13 +64,15 @@ struct SetLife {
     replicas: i64,
     epoch: u64,
     running: BTreeMap<Uid, BTreeSet<i64>>,
+    /// True for a set that runs whole on one physical cluster, and not once on each.
+    ran_whole: bool,
 }
 
 impl SetLife {
     fn new(replicas: i64) -> Self {
         let labelled: Vec<_> = NAMES.iter().map(|name| crate::fixtures::cluster(&format!("{name} n={name}"))).collect();
         let case = PlacementCase::new(set(replicas, 0), labelled).by(weighed(&[1, 1, 1]));
-        Self { case, start: 0, replicas, epoch: 1, running: BTreeMap::new() }
+        Self { case, start: 0, replicas, epoch: 1, running: BTreeMap::new(), ran_whole: false }
     }
 
     fn wanted(&self) -> OrdinalRange {
@@ -124,11 +126,24 @@ impl SetLife {
         let next = transition(&self.case.workload, &self.case.previous, &self.case.decide(), &health).record;
         // No pod of before is taken to have ended: downstream may be late.
         for copy in next.active() {
-            let range = next.ordinals.get(&copy.uid).map(|range| range.within(self.wanted()));
-            let runs = range.into_iter().flat_map(|range| range.first..range.first + copy.replicas.unwrap_or(0));
+            let wanted = self.wanted();
+            let own = next.ordinals.get(&copy.uid).map(|range| range.within(wanted));
+            let range = own.or_else(|| (self.ran_whole && copy.replicas.is_none()).then_some(wanted));
+            let runs = range
+                .into_iter()
+                .flat_map(|range| range.first..range.first + copy.replicas.unwrap_or_else(|| range.count()));
             self.running.entry(copy.uid.clone()).or_default().extend(runs);
         }
         std::mem::replace(&mut self.case.previous, next)
+    }
+
+    /// A set that ran whole before the policy divided it.
+    fn whole(replicas: i64, on: &str) -> Self {
+        let mut life = Self::new(replicas);
+        life.case.previous = record(on);
+        life.running.insert(uid(on), (0..replicas).collect());
+        life.ran_whole = true;
+        life
     }
 
     fn settle(&mut self) {
@@ -163,6 +178,22 @@ proptest! {
             let distinct: BTreeSet<i64> = life.running.values().flatten().copied().collect();
             prop_assert_eq!(all, distinct.len(), "{:?} after {:?}: {:?}", life.running, event, words(&life.case.previous));
             prop_assert!(life.sum() <= life.replicas, "{}", words(&life.case.previous));
+        }
+    }
+
+    #[test]
+    fn no_ordinal_of_a_set_that_ran_whole_is_on_two_physical_clusters(
+        replicas in 1_i64..10,
+        events in prop::collection::vec(any_event(), 1..25),
+    ) {
+        let mut life = SetLife::whole(replicas, "a");
+        for event in events.into_iter().filter(|event| !matches!(event, SetEvent::Undivide)) {
+            life.apply(&event);
+            let before = life.step();
+            prop_assert_eq!(is_legal(&before, &life.case.previous), Ok(()), "{:?}", event);
+            let all: usize = life.running.values().map(BTreeSet::len).sum();
+            let distinct: BTreeSet<i64> = life.running.values().flatten().copied().collect();
+            prop_assert_eq!(all, distinct.len(), "{:?} after {:?}: {}", life.running, event, words(&life.case.previous));
         }
     }
 
@@ -230,4 +261,19 @@ fn ordinals_go_to_the_next_range_if_nobody_has_those_between() {
         life.settle();
     }
     assert_eq!(life.parts(), [(uid("b"), 1), (uid("c"), 0)].into());
+}
+
+#[test]
+fn a_whole_set_whose_taint_is_lifted_while_it_leaves_is_not_divided() {
+    let mut life = SetLife::whole(6, "a");
+    life.apply(&SetEvent::Drain(0));
+    life.step();
+    assert_eq!(words(&life.case.previous), "a-");
+    life.apply(&SetEvent::Return(0));
+    assert!(life.case.decide().ordinals.is_empty(), "its pods may run still");
+    life.step();
+    assert_eq!(words(&life.case.previous), "a-", "nothing arrives before it is gone");
+    life.forget_leaving();
+    life.step();
+    assert_eq!(words(&life.case.previous), "a*2 b*2 c*2");
 }
