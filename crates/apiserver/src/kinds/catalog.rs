@@ -151,7 +151,7 @@ impl DefinitionCatalog {
 
     /// Returns the estimated bytes of cached definitions.
     pub(crate) fn definition_bytes(&self) -> usize {
-        self.0.state.lock().bytes()
+        self.0.state.lock().bytes() + self.0.viewed.lock().bytes()
     }
 
     /// Returns the estimated bytes of cached documents.

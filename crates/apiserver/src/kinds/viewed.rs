@@ -10,23 +10,66 @@ use crate::{errors::status_for, request::RequestContext, views::ApiView};
 
 use super::{DefinitionCatalog, ServedKinds, compiled::CachedDefinition};
 
-/// Most schemas that stay compiled for views.
-const MAX_VIEWED: usize = 1024;
+/// Most bytes of schemas that stay compiled for views, as [`CachedDefinition::weight`] estimates them.
+const MAX_BYTES: usize = 64 << 20;
+/// Most bytes of the schemas of one logical cluster: one provider evicts no other.
+const MAX_BYTES_OF_ONE: usize = MAX_BYTES / 4;
 
-/// Compiled schemas of views, each as of one revision.
+/// Compiled schema as of one revision.
+struct ViewedSchema {
+    revision: ResourceVersion,
+    held: Arc<CachedDefinition>,
+    /// Number of the use that was the last one.
+    used: u64,
+}
+
+/// Compiled schemas of views. The ones that were not used for longest are evicted.
 #[derive(Default)]
-pub(super) struct ViewedSchemas(HashMap<ObjectKey, (ResourceVersion, Arc<CachedDefinition>)>);
+pub(super) struct ViewedSchemas {
+    schemas: HashMap<ObjectKey, ViewedSchema>,
+    uses: u64,
+}
 
 impl ViewedSchemas {
-    fn get(&self, key: &ObjectKey, revision: ResourceVersion) -> Option<Arc<CachedDefinition>> {
-        self.0.get(key).filter(|(known, _)| *known == revision).map(|(_, held)| held.clone())
+    fn get(&mut self, key: &ObjectKey, revision: ResourceVersion) -> Option<Arc<CachedDefinition>> {
+        self.uses += 1;
+        let known = self.schemas.get_mut(key).filter(|known| known.revision == revision)?;
+        known.used = self.uses;
+        Some(known.held.clone())
     }
 
     fn put(&mut self, key: ObjectKey, revision: ResourceVersion, held: Arc<CachedDefinition>) {
-        if self.0.len() >= MAX_VIEWED {
-            self.0.clear();
+        self.uses += 1;
+        self.schemas.remove(&key);
+        let weight = held.weight();
+        if weight > MAX_BYTES_OF_ONE {
+            return;
         }
-        self.0.insert(key, (revision, held));
+        let cluster = key.cluster;
+        while self.bytes_of(|own| own.cluster == cluster) + weight > MAX_BYTES_OF_ONE {
+            self.evict(|own| own.cluster == cluster);
+        }
+        while self.bytes() + weight > MAX_BYTES {
+            self.evict(|_| true);
+        }
+        self.schemas.insert(key, ViewedSchema { revision, held, used: self.uses });
+    }
+
+    /// Returns the estimated bytes of all schemas.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes_of(|_| true)
+    }
+
+    fn bytes_of(&self, is_of: impl Fn(&ObjectKey) -> bool) -> usize {
+        self.schemas.iter().filter(|(key, _)| is_of(key)).map(|(_, known)| known.held.weight()).sum()
+    }
+
+    /// Evicts the one of these schemas that was not used for longest.
+    fn evict(&mut self, is_of: impl Fn(&ObjectKey) -> bool) {
+        let own = self.schemas.iter().filter(|(key, _)| is_of(key));
+        if let Some(key) = own.min_by_key(|(_, known)| known.used).map(|(key, _)| key.clone()) {
+            self.schemas.remove(&key);
+        }
     }
 }
 
@@ -109,5 +152,36 @@ mod tests {
             }
             assert_eq!(compilations.get(), expected, "{kind}");
         }
+        assert!(catalog.definition_bytes() > 0, "they are counted");
+    }
+
+    #[test]
+    fn one_provider_evicts_its_own_schemas_only() {
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new()).expressions();
+        let compilations = IntCounter::new("compilations", "Compiled definitions.").unwrap();
+        let compiled = super::super::compiled::CompiledDefinitions::new(compilations, Arc::new(metrics), false);
+        let key = |cluster: u64, number: usize| {
+            let name = format!("v{number}.widgets.example.dev").parse().unwrap();
+            ObjectKey::cluster_scoped(LogicalClusterId::new(cluster), apis::resource(apis::SCHEMAS), name)
+        };
+        let schema = custom::definition_of_schema(&json!({"metadata": {"name": "v1.widgets.example.dev"}, "spec": {
+            "group": "example.dev", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"type": "object", "description": "x".repeat(64 << 10)}}],
+        }}));
+        let held = compiled.bound_definition(&schema);
+        let most = MAX_BYTES_OF_ONE / held.weight();
+        let (mut viewed, revision) = (ViewedSchemas::default(), ResourceVersion::FIRST);
+        let other = key(8, 0);
+        viewed.put(other.clone(), revision, held.clone());
+        for number in 0..most + 2 {
+            viewed.put(key(7, number), revision, held.clone());
+            let bytes = viewed.bytes_of(|own| own.cluster == LogicalClusterId::new(7));
+            assert!(bytes > 0 && bytes <= MAX_BYTES_OF_ONE, "{bytes}");
+        }
+        assert!(viewed.get(&other, revision).is_some(), "that of another provider stays");
+        let is_there = [0, 1, 2, most + 1].map(|number| viewed.get(&key(7, number), revision).is_some());
+        assert_eq!(is_there, [false, false, true, true], "the oldest ones go");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use portolan_kinds::custom;
 use portolan_store::{Event, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{
-    LabelSelector, LogicalClusterId, ObjectKey, Record, ResourceVersion, Status,
+    LabelSelector, LogicalClusterId, ObjectKey, Record, ResourceVersion, Scope, Status,
     annotations::{KCP_CLUSTER, KCP_PATH},
     apis, object,
 };
@@ -207,15 +207,17 @@ impl ViewRead<'_> {
     }
 }
 
+/// Name in front of the names of all objects.
+const FIRST_NAME: &str = "!";
+
 /// Continues at the next member, if the last object read is of no member; `None` after the last member.
 fn to_next_member(mut next: RangeRequest, members: &Members) -> Option<RangeRequest> {
     let last = next.after.as_ref()?;
     let (following, _) = members.grants.range(last.cluster..).next()?;
     if *following != last.cluster {
-        // The store continues after a key, whether it is there or not.
-        let before = LogicalClusterId::new(following.get() - 1);
-        let key = ObjectKey { cluster: before, ..last.clone() };
-        next.after = next.after.max(Some(key));
+        // The store continues after a key, whether it is there or not. No object is in front of this one.
+        let name = FIRST_NAME.parse().expect("it is a path segment");
+        next.after = Some(ObjectKey { cluster: *following, scope: Scope::Cluster, name, ..last.clone() });
     }
     Some(next)
 }
@@ -313,8 +315,8 @@ mod tests {
         let members = Members { revision: ResourceVersion::FIRST, grants };
         for (case, last, expected) in [
             ("a member goes on behind its last object", key(5, "b"), Some(key(5, "b"))),
-            ("others before a member are skipped", key(7, "b"), Some(key(19, "b"))),
-            ("but nothing is read again", key(19, "c"), Some(key(19, "c"))),
+            ("others before a member are skipped", key(7, "b"), Some(key(20, FIRST_NAME))),
+            ("also the one directly in front of it", key(19, "c"), Some(key(20, FIRST_NAME))),
             ("the last member", key(20, "b"), Some(key(20, "b"))),
             ("behind the last member nothing is read", key(21, "b"), None),
         ] {
