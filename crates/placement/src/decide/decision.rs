@@ -130,8 +130,8 @@ impl PlacementDecision {
     }
 
     /// Returns the ranges of a divided StatefulSet that goes to `chosen` instead, sorted by name: copies that are there
-    /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided, and for
-    /// a copy with all of them.
+    /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided, or
+    /// if a copy is to have all of them.
     pub fn ordinals_for(&self, chosen: &[ChosenCluster], record: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {
         if chosen.iter().any(|copy| copy.replicas.is_none()) {
             return BTreeMap::new();

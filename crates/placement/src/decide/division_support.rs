@@ -60,7 +60,9 @@ pub(super) fn runs_whole_on_one(ctx: &FilterContext<'_>) -> bool {
 fn is_whole(ctx: &FilterContext<'_>) -> bool {
     match sharing(&ctx.question.workload.kind) {
         DivisionSupport::WholeOnOne => true,
-        DivisionSupport::Ordinals => is_there_whole(ctx.question.previous) || moves_whole(ctx.question.previous),
+        DivisionSupport::Ordinals => {
+            is_there_whole(ctx.question.previous) || (moves_whole(ctx.question.previous) && !keeps_ordinals(ctx))
+        }
         DivisionSupport::Replicas | DivisionSupport::PerNode => false,
     }
 }
