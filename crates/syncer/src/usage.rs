@@ -13,8 +13,8 @@ use crate::{
 
 /// Deadline of an answer. The clients of `metrics.k8s.io` wait for all physical clusters.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Largest answer, in bytes: about 10,000 pods.
-const MAX_ANSWER: usize = 8 * 1024 * 1024;
+/// Largest answer, in bytes: about 5,000 pods.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
 /// Reads the `PodMetrics` of all pods that a physical cluster runs for a logical cluster.
 ///

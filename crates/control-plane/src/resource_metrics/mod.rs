@@ -1,8 +1,10 @@
 //! `metrics.k8s.io` of a workspace, read from the physical clusters at each request: the usage of its pods under their
 //! upstream names, and that of a whole physical cluster as one node.
 //!
-//! A physical cluster that does not answer costs its own numbers and a warning, and at most [`PATIENCE`].
+//! A physical cluster that does not answer costs its own numbers and a warning. A request takes at most [`PATIENCE`], and
+//! [`AnswerPermits`] bound the answers in memory.
 
+mod answer_permits;
 mod merge;
 #[cfg(test)]
 mod tests;
@@ -25,10 +27,12 @@ use portolan_syncer::{
 };
 use portolan_types::{BoxFuture, GroupResource, ObjectKey, Status, Uid, object};
 use serde_json::Value;
+use tokio::time::Instant;
 
+use self::answer_permits::AnswerPermits;
 use crate::physical_clusters::{ClusterClient, ClusterClientError, ClusterClients};
 
-/// Longest wait for a physical cluster, with its connection.
+/// Longest wait for all physical clusters of a request, with their connections.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// Physical clusters that are asked at a time, for one request.
 const AT_A_TIME: usize = 8;
@@ -43,6 +47,7 @@ struct UsageRoutes {
     clients: Arc<ClusterClients>,
     /// Name of the control plane, part of the downstream namespaces' identity.
     plane: Option<String>,
+    permits: AnswerPermits,
 }
 
 /// Physical cluster that is asked.
@@ -69,7 +74,7 @@ enum UsageGap {
 impl ClusterUsage {
     /// Sets the routes. Requests before that fail.
     pub(crate) fn start(&self, api: Arc<ApiServer>, clients: Arc<ClusterClients>, plane: Option<String>) {
-        self.0.get_or_init(|| UsageRoutes { api, clients, plane });
+        self.0.get_or_init(|| UsageRoutes { api, clients, plane, permits: AnswerPermits::default() });
     }
 }
 
@@ -93,9 +98,13 @@ impl UsageRoutes {
                 by_cluster.entry(AskedCluster { name: copy.name, uid: copy.uid }).or_default().push(index);
             }
         }
-        let mut asking: Vec<BoxFuture<'_, _>> = Vec::new();
+        let (mut asking, deadline): (Vec<BoxFuture<'_, _>>, _) = (Vec::new(), Instant::now() + PATIENCE);
         for (asked, own) in &by_cluster {
-            asking.push(Box::pin(in_time(asked, self.pods_on(cluster, asked, SelectedPods { pods, own }))));
+            asking.push(Box::pin(by_deadline(
+                deadline,
+                asked,
+                self.pods_on(cluster, asked, SelectedPods { pods, own }),
+            )));
         }
         let (mut found, mut warnings) = (BTreeMap::new(), Vec::new());
         let mut answers = futures::stream::iter(asking).buffered(AT_A_TIME);
@@ -111,10 +120,10 @@ impl UsageRoutes {
     async fn nodes(&self, cluster: &LogicalCluster, nodes: &[Value]) -> MeasuredUsage {
         let named = |node: &Value| Some(AskedCluster { name: object::name(node).to_owned(), uid: object::uid(node)? });
         let all: Vec<_> = nodes.iter().map(named).collect();
-        let mut asking: Vec<BoxFuture<'_, _>> = Vec::new();
+        let (mut asking, deadline): (Vec<BoxFuture<'_, _>>, _) = (Vec::new(), Instant::now() + PATIENCE);
         for (asked, node) in all.iter().zip(nodes) {
             if let Some(asked) = asked {
-                asking.push(Box::pin(in_time(asked, self.node(cluster, asked, node))));
+                asking.push(Box::pin(by_deadline(deadline, asked, self.node(cluster, asked, node))));
             }
         }
         let mut measured = MeasuredUsage::default();
@@ -136,6 +145,7 @@ impl UsageRoutes {
         selected: SelectedPods<'_>,
     ) -> Result<Vec<(usize, Value)>, UsageGap> {
         let client = self.client(cluster, asked).await?;
+        let _permit = self.permits.take(cluster.id).await;
         let found = usage::pods(&client.client, cluster.id).await.map_err(UsageGap::NoAnswer)?;
         let address = |item: &Value| (object::namespace(item).to_owned(), object::name(item).to_owned());
         let found: HashMap<_, _> = found.iter().map(|item| (address(item), item)).collect();
@@ -158,6 +168,7 @@ impl UsageRoutes {
         node: &Value,
     ) -> Result<Option<Value>, UsageGap> {
         let client = self.client(cluster, asked).await?;
+        let _permit = self.permits.take(cluster.id).await;
         let found = usage::nodes(&client.client).await.map_err(UsageGap::NoAnswer)?;
         Ok(merge::node(node, &found))
     }
@@ -171,9 +182,13 @@ impl UsageRoutes {
     }
 }
 
-/// Waits for a physical cluster for at most [`PATIENCE`]; the error is a warning.
-async fn in_time<T>(asked: &AskedCluster, answer: impl Future<Output = Result<T, UsageGap>>) -> Result<T, String> {
-    let answered = tokio::time::timeout(PATIENCE, answer).await.unwrap_or(Err(UsageGap::Late));
+/// Waits for a physical cluster until the deadline of the request; the error is a warning.
+async fn by_deadline<T>(
+    deadline: Instant,
+    asked: &AskedCluster,
+    answer: impl Future<Output = Result<T, UsageGap>>,
+) -> Result<T, String> {
+    let answered = tokio::time::timeout_at(deadline, answer).await.unwrap_or(Err(UsageGap::Late));
     answered.map_err(|gap| warning(asked, &gap))
 }
 
