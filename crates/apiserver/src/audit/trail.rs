@@ -234,8 +234,8 @@ impl Drop for TrailGuard {
     }
 }
 
-/// Returns true for requests whose bodies may have credentials. Sign-ins and one-time links of the console are paths, and
-/// a proxied body may be any object of a physical cluster, or anything that a service takes.
+/// Returns true for requests whose bodies may have credentials. Sign-ins and one-time links of the console are paths,
+/// and a proxied body may be any object of a physical cluster, or anything that a service takes.
 fn has_secret_body(of: &Attributes) -> bool {
     !of.is_resource()
         || of.subresource == "proxy"

@@ -57,8 +57,8 @@ pub struct AdmissionRequest<'a> {
     pub subresource: &'a str,
     /// Requesting user, as the logical cluster knows it.
     pub user: &'a User,
-    /// Client, for checks in other logical clusters. Through a view its user is not [`Self::user`], the stranger that the
-    /// logical cluster of the request knows.
+    /// Client, for checks in other logical clusters. Through a view its user is not [`Self::user`], the stranger that
+    /// the logical cluster of the request knows.
     pub(crate) requester: Requester<'a>,
     /// True if nothing will be stored.
     pub dry_run: bool,
