@@ -1,5 +1,5 @@
-//! Permits for answers about usage. A physical cluster may send the largest answer as slowly as it likes, so the number of
-//! answers in memory is bounded, and a tenant has a part of them.
+//! Permits for answers about usage. A physical cluster may send the largest answer as slowly as it likes, so the number
+//! of answers in memory is bounded, and a tenant has a part of them.
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,8 @@
 //! `metrics.k8s.io` of a workspace, read from the physical clusters at each request: the usage of its pods under their
 //! upstream names, and that of a whole physical cluster as one node.
 //!
-//! A physical cluster that does not answer costs its own numbers and a warning. A request takes at most [`PATIENCE`], and
-//! [`AnswerPermits`] bound the answers in memory.
+//! A physical cluster that does not answer costs its own numbers and a warning. A request takes at most [`PATIENCE`],
+//! and [`AnswerPermits`] bound the answers in memory.
 
 mod answer_permits;
 mod merge;
