@@ -9,6 +9,9 @@ use portolan_syncer::NamespaceIdentity;
 use portolan_types::{annotations, object};
 use serde_json::Value;
 
+/// Most ExternalNames of a workspace, one after another.
+const MAX_ALIASES: usize = 4;
+
 /// Domain of the names of a workspace, which pods have in their search list.
 const DOMAIN: &str = "cluster.local";
 /// Domain of reverse names.
@@ -150,6 +153,16 @@ impl NameTable {
     /// Answers a pod that asks for a name. Reverse names have no answer: an address may be that of another tenant's
     /// pod.
     pub(super) fn resolve(&self, client: IpAddr, name: &str, domains: &ClusterDomains) -> NameAnswer {
+        self.resolve_within(MAX_ALIASES, client, name, domains)
+    }
+
+    /// Returns true if a client is a pod of Portolan.
+    pub(super) fn knows(&self, client: IpAddr) -> bool {
+        self.pods.contains_key(&client)
+    }
+
+    /// Answers a name through at most `aliases` ExternalNames of the tenant itself.
+    fn resolve_within(&self, aliases: usize, client: IpAddr, name: &str, domains: &ClusterDomains) -> NameAnswer {
         let Some(tenant) = self.pods.get(&client) else { return NameAnswer::UnknownClient };
         if domains.is_elsewhere(name) {
             return NameAnswer::Elsewhere;
@@ -162,8 +175,11 @@ impl NameTable {
                 let home = home(namespace);
                 let may_come = self.namespaces.contains(&home);
                 if let Some(target) = self.aliases.get(&(home.clone(), service.to_owned())) {
-                    let is_outside = domains.is_elsewhere(target);
-                    return if is_outside { NameAnswer::Alias(target.clone()) } else { NameAnswer::Absent };
+                    if domains.is_elsewhere(target) {
+                        return NameAnswer::Alias(target.clone());
+                    }
+                    let Some(left) = aliases.checked_sub(1) else { return NameAnswer::Absent };
+                    return self.resolve_within(left, client, target, domains);
                 }
                 (self.services.get(&(home, service.to_owned())), may_come)
             }
@@ -238,6 +254,10 @@ mod tests {
                 service("shop-a", "db", "None"),
                 service("default", "kubernetes", "10.96.0.9"),
                 external("mail", "Mail.example.com."),
+                external("near", "api.pay.svc.cluster.local"),
+                external("nearer", "near.shop.svc.cluster.local."),
+                external("foreign", "secret.shop.svc.cluster.local"),
+                external("circle", "circle.shop.svc.cluster.local"),
                 external("inside", "secret.shop-b.svc.k8s.corp"),
             ],
             slices: vec![
@@ -286,6 +306,10 @@ mod tests {
                 "mail.shop.svc",
                 NameAnswer::Alias("mail.example.com".into()),
             ),
+            ("one of a Service of the workspace", "10.1.0.1", "near.shop.svc", found("10.96.0.2")),
+            ("an alias of that alias", "10.1.0.1", "nearer.shop.svc", found("10.96.0.2")),
+            ("one of a Service of another tenant", "10.1.0.1", "foreign.shop.svc", NameAnswer::Missing),
+            ("one of itself", "10.1.0.1", "circle.shop.svc", NameAnswer::Absent),
             ("one of a name of the physical cluster", "10.1.0.1", "inside.shop.svc", NameAnswer::Absent),
             ("an alias of another tenant", "10.1.0.2", "mail.shop.svc", NameAnswer::Missing),
             ("a name of the world", "10.1.0.1", "example.com", NameAnswer::Elsewhere),

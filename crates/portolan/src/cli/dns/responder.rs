@@ -16,6 +16,7 @@ use tokio::{
 
 use super::{
     super::cluster_api::ClusterApi,
+    limits::ClientCounts,
     message::{self, MAX_ANSWER, MAX_MESSAGE, MAX_QUERY, Question, ResultCode},
     names::{ClusterDomains, NameAnswer, NameTable},
     sources,
@@ -25,6 +26,12 @@ use super::{
 const MAX_QUERIES: usize = 256;
 /// Most connections at a time. One more waits until another ends.
 const MAX_CONNECTIONS: usize = 64;
+/// Most connections of a client at a time. One more is closed.
+const MAX_CONNECTIONS_OF_CLIENT: usize = 8;
+/// Most queries of a client that wait for the names to be read. One more is answered from those that are known.
+const MAX_WAITING_OF_CLIENT: usize = 16;
+/// Time for the first query of a connection.
+const FIRST_QUERY: Duration = Duration::from_secs(2);
 /// Longest life of a connection. Clients open another one.
 const CONNECTION: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted: file descriptors are short.
@@ -64,13 +71,16 @@ pub(super) struct Responder {
     reads: watch::Sender<u64>,
     /// Wakes the next read.
     wanted: Notify,
+    /// Queries that wait for the next read.
+    waiting: ClientCounts,
 }
 
 impl Responder {
     /// Makes a responder that knows no names yet.
     pub(super) fn new(socket: UdpSocket, resolver: SocketAddr, domains: ClusterDomains) -> Self {
         let table = RwLock::new((Arc::default(), Instant::now()));
-        Self { socket, domains, resolver, table, reads: watch::Sender::default(), wanted: Notify::new() }
+        let waiting = ClientCounts::new(MAX_WAITING_OF_CLIENT);
+        Self { socket, domains, resolver, table, reads: watch::Sender::default(), wanted: Notify::new(), waiting }
     }
 
     fn table(&self) -> ReadTable {
@@ -122,6 +132,7 @@ impl Responder {
     /// Answers queries over TCP, forever.
     pub(super) async fn serve_connections(self: Arc<Self>, listener: TcpListener) {
         let (permits, mut connections) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), JoinSet::new());
+        let clients = ClientCounts::new(MAX_CONNECTIONS_OF_CLIENT);
         loop {
             let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
             while connections.try_join_next().is_some() {}
@@ -133,10 +144,16 @@ impl Responder {
                     continue;
                 }
             };
+            let address = client.ip().to_canonical();
+            let is_known = self.table().0.knows(address);
+            let Some(counted) = clients.admit(address).filter(|_| is_known) else {
+                tracing::debug!(%client, is_known, "a connection is refused");
+                continue;
+            };
             let this = self.clone();
             connections.spawn(async move {
-                let _permit = permit;
-                let talked = timeout(CONNECTION, this.talk(stream, client.ip().to_canonical())).await;
+                let _guards = (permit, counted);
+                let talked = timeout(CONNECTION, this.talk(stream, address)).await;
                 if let Ok(Err(error)) = talked {
                     tracing::debug!(%error, %client, "a connection ended");
                 }
@@ -146,11 +163,12 @@ impl Responder {
 
     /// Answers the queries of a connection until the client closes it, or sends one that cannot be answered.
     async fn talk(&self, mut stream: TcpStream, client: IpAddr) -> std::io::Result<()> {
+        let mut query = timeout(FIRST_QUERY, read_message(&mut stream, MAX_QUERY)).await??;
         loop {
-            let query = read_message(&mut stream, MAX_QUERY).await?;
             let Some(question) = message::parse(&query) else { return Ok(()) };
             let answer = self.answer_by(Transport::Tcp, &question, &query, client).await;
             write_message(&mut stream, &answer).await?;
+            query = read_message(&mut stream, MAX_QUERY).await?;
         }
     }
 
@@ -216,7 +234,8 @@ impl Responder {
             return None;
         }
         let mut found = table.resolve(client, &question.name, &self.domains);
-        if matches!(found, NameAnswer::UnknownClient | NameAnswer::Missing) {
+        let may_come = matches!(found, NameAnswer::UnknownClient | NameAnswer::Missing);
+        if let Some(_waits) = may_come.then(|| self.waiting.admit(client)).flatten() {
             // The pod or the Service may have been made a moment ago.
             reads.mark_unchanged();
             self.wanted.notify_one();
@@ -295,6 +314,41 @@ mod tests {
         let length = client.recv(&mut buffer).await.unwrap();
         buffer.truncate(length);
         buffer
+    }
+
+    #[tokio::test]
+    async fn connections_of_a_client_have_a_bound_and_strangers_have_none() {
+        let (socket, listener) = (UdpSocket::bind(LOOPBACK).await.unwrap(), TcpListener::bind(LOOPBACK).await.unwrap());
+        let (resolver, address) = (socket.local_addr().unwrap(), listener.local_addr().unwrap());
+        let responder = Arc::new(Responder::new(socket, resolver, ClusterDomains::with([])));
+        let serving = tokio::spawn(responder.clone().serve_connections(listener));
+        let at_once = FIRST_QUERY / 2;
+        let mut stranger = TcpStream::connect(address).await.unwrap();
+        assert!(timeout(at_once, stranger.read_u16()).await.expect("closed at once").is_err());
+        responder.learn(table("127.0.0.1"));
+        let mut held = Vec::new();
+        for _ in 0..MAX_CONNECTIONS_OF_CLIENT {
+            held.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut extra = TcpStream::connect(address).await.unwrap();
+        assert!(timeout(at_once, extra.read_u16()).await.expect("closed at once").is_err());
+        let idle = timeout(FIRST_QUERY * 2, held[0].read_u16()).await;
+        assert!(idle.expect("an idle connection ends after the time for its first query").is_err());
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_client_with_many_waiting_queries_is_answered_at_once() {
+        let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let resolver = socket.local_addr().unwrap();
+        let responder = Responder::new(socket, resolver, ClusterDomains::with([]));
+        responder.learn(table("127.0.0.1"));
+        let client = IpAddr::from([127, 0, 0, 1]);
+        let _waiting: Vec<_> = (0..MAX_WAITING_OF_CLIENT).map(|_| responder.waiting.admit(client).unwrap()).collect();
+        let query = message::query("missing.shop.svc.cluster.local", 1);
+        let question = message::parse(&query).unwrap();
+        let answer = timeout(PATIENCE / 2, responder.answer(&question, &query, client)).await.expect("at once");
+        assert_eq!(answer, question.answer(ResultCode::NameError, &[]));
     }
 
     #[tokio::test]
