@@ -111,9 +111,10 @@ impl KeyFolder {
 /// A failed write.
 pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), ConfigError> {
     let fresh = path.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&fresh).map_err(at(&fresh))?;
+    // A leftover, or a link that another user put there, is never written to.
+    let _ = fs::remove_file(&fresh);
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+    let mut file = opened.map_err(at(&fresh))?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&fresh))?;
     fs::rename(&fresh, path).map_err(at(path))?;
     path.parent().map_or(Ok(()), sync)

@@ -205,3 +205,20 @@ fn a_running_server_renews_expiring_certificates() {
     assert!(pki.renewed(&pki.server, &memory).unwrap().is_none());
     assert!(pki.renewed(&pki.server, &later).unwrap().is_some(), "without a directory, too");
 }
+
+#[test]
+fn a_link_beside_a_secret_is_not_followed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let [file, new, other] = ["a.key", "a.new", "other"].map(|name| folder.path().join(name));
+    std::fs::write(&other, "other").unwrap();
+    std::os::unix::fs::symlink(&other, &new).unwrap();
+    super::files::write_secret(&file, b"secret").unwrap();
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "other");
+    assert!(std::fs::symlink_metadata(&file).unwrap().is_file());
+
+    std::fs::write(&new, "left").unwrap();
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644)).unwrap();
+    super::files::write_secret(&file, b"secret").unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}

@@ -123,8 +123,9 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     let mut name = file.file_name().context("--out names no file")?.to_owned();
     name.push(".new");
     let new = file.with_file_name(name);
-    let mut options = std::fs::OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
+    // A leftover, or a link that another user put there, is never written to.
+    let _ = std::fs::remove_file(&new);
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
     let written = opened.and_then(|mut out| out.write_all(text.as_bytes())).and_then(|()| std::fs::rename(&new, file));
     written.with_context(|| format!("{} cannot be written", file.display()))
 }
@@ -160,5 +161,21 @@ mod tests {
         }
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    #[test]
+    fn a_link_beside_the_file_is_not_followed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let [file, new, other] = ["all", "all.new", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, &new).unwrap();
+        write(&file, "secret").unwrap();
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "other");
+        assert!(std::fs::symlink_metadata(&file).unwrap().is_file());
+
+        std::fs::write(&new, "left").unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644)).unwrap();
+        write(&file, "secret").unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
