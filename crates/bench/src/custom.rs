@@ -42,7 +42,7 @@ pub(super) fn objects(root: &str, number: usize, namespace: &str) -> String {
     format!("{root}/apis/{GROUP}/v1/namespaces/{namespace}/{}", plural(number))
 }
 
-/// The definition of that number: the same text in whatever logical cluster.
+/// Returns the definition with a number. Its text is the same in all logical clusters.
 fn definition(number: usize, schema: SchemaSize) -> Value {
     let (plural, kind) = (plural(number), format!("Thing{number}"));
     let spec = match schema {
@@ -99,7 +99,7 @@ fn large() -> Value {
     ]})
 }
 
-/// An object that uses what its definition has: 10 KiB of the large one.
+/// Returns an object with all fields of its definition. An object of the large definition has 10 KiB.
 pub(super) fn object(number: usize, schema: SchemaSize, namespace: &str, name: usize) -> Bytes {
     let spec = match schema {
         SchemaSize::Small => json!({"image": "registry.example.dev/thing:1", "paused": false, "version": "1.2.3",
@@ -129,8 +129,8 @@ fn filled() -> Value {
 }
 
 impl LoadTarget {
-    /// Makes definitions, `each` in each of so many logical clusters, whose roots `root` tells. With `served`, each is
-    /// done when its objects can be asked for.
+    /// Creates `each` definitions in each of `clusters` logical clusters. `root` returns the path of a logical cluster.
+    /// With `served`, a definition counts as created when its objects can be listed.
     pub(super) async fn define(
         &self,
         clusters: usize,

@@ -1,4 +1,4 @@
-//! Latency of one `fdatasync` on the disk of the data directories: the floor of every durable write.
+//! Latency of one `fdatasync` on the disk of the data directories: the lower bound of the latency of a durable write.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 const WRITES: usize = 300;
 
-/// Appends blocks of 4 KiB to a file in `dir`, syncing each; gives a line for people.
+/// Appends blocks of 4 KiB to a file in `dir` and syncs each. Returns the latency as a line of text.
 pub(super) fn sync_latency(dir: &Path) -> Result<String> {
     let path = dir.join("fdatasync");
     let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;

@@ -56,7 +56,7 @@ impl Unit {
     }
 }
 
-/// A column per server. Each value but the first server's is followed by how many times better it is.
+/// Table with a column per server. Values of all servers but the first are followed by their ratio to the first one.
 pub(super) struct FigureTable {
     servers: Vec<&'static str>,
 }
@@ -66,12 +66,12 @@ impl FigureTable {
         Self { servers }
     }
 
-    /// The first two lines, in Markdown.
+    /// Returns the header, two lines of Markdown.
     pub(super) fn head(&self) -> String {
         format!("| | {} |\n|---|{}\n", self.servers.join(" | "), "---:|".repeat(self.servers.len()))
     }
 
-    /// A row for each name among the figures, of which every server has a list, which may have gaps.
+    /// Returns a row for each name of a figure. `figures` has a list per server, in which figures may be missing.
     pub(super) fn rows(&self, columns: &[Vec<Figure>]) -> String {
         let mut names: Vec<&str> = Vec::new();
         for figure in columns.iter().flatten() {
@@ -103,7 +103,7 @@ fn row(name: &str, columns: &[Vec<Figure>]) -> String {
     out + "\n"
 }
 
-/// Three digits that say something, no more.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     let decimals = if value >= 100.0 {
         0

@@ -69,7 +69,7 @@ pub struct Options {
 /// Measures and prints the table on stdout, row by row; progress goes to stderr.
 ///
 /// # Errors
-/// Fails if a measurement failed; the others are printed all the same.
+/// Fails if a measurement failed. The figures of the others are printed.
 pub fn run(options: &Options) -> Result<()> {
     if cfg!(debug_assertions) {
         return run_optimized();
@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
     outcome
 }
 
-/// An unoptimized client would measure itself: starts this same chore again from a release build.
+/// Runs the benchmark again from a release build, because an unoptimized client would distort the figures.
 fn run_optimized() -> Result<()> {
     let status = cargo()
         .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
@@ -96,7 +96,7 @@ fn run_optimized() -> Result<()> {
     Ok(())
 }
 
-/// Every part on every server. What fails is reported and leaves a gap; the rest is measured all the same.
+/// Measures every part on every server. A failure is reported and leaves a gap; the other parts are still measured.
 fn measure(options: &Options, lab: &Lab) -> Result<()> {
     let limits = MeasureLimits {
         time: Duration::from_secs(options.seconds),
@@ -138,7 +138,8 @@ fn chosen<T: ValueEnum>(asked: &[T]) -> &[T] {
     if asked.is_empty() { T::value_variants() } else { asked }
 }
 
-/// A part on a server that is started for it and gone afterwards, with its data. Of one that fails the logs stay.
+/// Measures a part on a server that is started for it, and is removed afterwards with its data. If the part fails, the
+/// logs are kept.
 fn measure_one(part: BenchPart, which: Which, lab: &Lab, limits: &MeasureLimits) -> Result<Vec<Figure>> {
     eprintln!("{}: {}", which.name(), part.name());
     let dir = lab.dir().join(format!("{}-{}", part.name(), which.id()));

@@ -14,11 +14,11 @@ use super::objects::Size;
 use super::watchers::Crowd;
 use super::{proc, protobuf};
 
-/// Lists of a kind, one after the other.
+/// Number of lists that are measured, one after the other.
 const LISTS: usize = 20;
 /// Objects of a page.
 const PAGE: usize = 500;
-/// Watchers of one connection.
+/// Number of watches on one connection.
 const WATCHERS_EACH: usize = 50;
 
 /// Form of a list request: media type, query and encoding.
@@ -28,7 +28,7 @@ pub(super) struct ListForm {
     pub(super) accept: &'static str,
     /// Part of the query.
     pub(super) query: &'static str,
-    /// Fewer bytes mean that it is not whole.
+    /// Least size of the answer in bytes. A smaller one is incomplete.
     pub(super) at_least: usize,
 }
 
@@ -61,7 +61,7 @@ impl LoadTarget {
         .await
     }
 
-    /// The same list page by page.
+    /// Measures the same list page by page.
     pub(super) async fn pages(&self, namespace: &str, objects: usize) -> Result<LoadOutcome> {
         let path: Arc<str> = format!("/api/v1/namespaces/{namespace}/configmaps?limit={PAGE}").into();
         self.load(1, Until::Count(LISTS / 4), move |client, _| {
@@ -82,7 +82,8 @@ impl LoadTarget {
         .await
     }
 
-    /// Watchers of one namespace while it fills. `create` is what a create costs with nobody watching.
+    /// Measures the watches of a namespace while objects are created in it. `create` is the cost of a create without
+    /// watches.
     pub(super) async fn watch(
         &self,
         namespace: &str,

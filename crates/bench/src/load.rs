@@ -1,4 +1,4 @@
-//! Load: so many clients, each sending one request after the other, and what that took.
+//! Load of concurrent clients, each of which sends one request after the other, and its measured outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,7 +68,7 @@ pub(super) struct LoadTarget {
 }
 
 impl LoadTarget {
-    /// Whatever a server does only once is done before anything is measured.
+    /// Creates objects for a second, so that one-time work of the server is not part of a measurement.
     pub(super) async fn warm_up(&self) -> Result<()> {
         self.make_namespace("warm").await?;
         self.create("warm", 16, Size::SMALL, Until::Time(Duration::from_secs(1))).await.map(drop)
@@ -80,7 +80,7 @@ impl LoadTarget {
         client.send(Method::POST, "/api/v1/namespaces", body.into()).await?.success().map(drop)
     }
 
-    /// A connection for each of so many clients, open and used once.
+    /// Opens a connection for each of `count` clients, and sends one request over it.
     pub(super) async fn clients(&self, count: usize) -> Result<Vec<HttpClient>> {
         let mut clients = Vec::with_capacity(count);
         for _ in 0..count {
@@ -91,7 +91,8 @@ impl LoadTarget {
         Ok(clients)
     }
 
-    /// Each client sends one request after the other: `request(client, n)` is the nth of all, counted from 0.
+    /// Measures `clients` clients, each of which sends one request after the other. `request(client, n)` sends the nth
+    /// request of the load, counted from 0 over all clients.
     pub(super) async fn load<R, F>(&self, clients: usize, until: Until, request: R) -> Result<LoadOutcome>
     where
         R: Fn(Arc<HttpClient>, usize) -> F + Clone + Send + 'static,

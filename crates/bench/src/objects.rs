@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::load::{LoadOutcome, LoadTarget, Until};
 use super::protobuf;
 
-/// Clients at once, where it is neither one nor many.
+/// Number of concurrent clients of gets and applies.
 const CLIENTS: usize = 16;
 
 /// Bytes of an object's payload.
@@ -26,7 +26,7 @@ pub(super) fn maps(namespace: &str) -> Arc<str> {
     format!("/api/v1/namespaces/{namespace}/configmaps").into()
 }
 
-/// Coprime with any round number, so that neighbours in time are no neighbours in the store.
+/// Returns the number of the object for a request. The prime factor spreads successive requests over the key range.
 fn scattered(number: usize, objects: usize) -> usize {
     number.wrapping_mul(7919) % objects
 }
@@ -47,7 +47,7 @@ impl LoadTarget {
         .await
     }
 
-    /// Creates `each` objects in each of so many namespaces.
+    /// Creates `each` objects in each of `namespaces` namespaces.
     pub(super) async fn create_in(
         &self,
         namespaces: usize,
@@ -63,7 +63,7 @@ impl LoadTarget {
         .await
     }
 
-    /// Creates from protobuf, as typed Go clients do, answered in protobuf.
+    /// Creates objects with requests and responses in protobuf, as typed Go clients do.
     pub(super) async fn create_in_protobuf(&self, namespace: &str, time: Duration) -> Result<LoadOutcome> {
         let (path, namespace) = (maps(namespace), Arc::<str>::from(namespace));
         self.load(64, Until::Time(time), move |client, number| {
@@ -104,7 +104,8 @@ impl LoadTarget {
         .await
     }
 
-    /// Applies to objects: the same again and again, or each time something else. The first round makes them.
+    /// Applies configurations to 500 objects, which the first requests create. If `changes` is true, each request
+    /// changes its object; otherwise it repeats the same configuration.
     pub(super) async fn apply(&self, namespace: &str, until: Until, changes: bool) -> Result<LoadOutcome> {
         const OBJECTS: usize = 500;
         let (path, namespace) = (maps(namespace), Arc::<str>::from(namespace));

@@ -10,11 +10,11 @@ use super::figures::{Figure, Unit};
 /// `USER_HZ`, which is 100 on every Linux that Rust runs on.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// User and system time that the processes have used so far.
+/// Returns the user and system time that the processes have used so far.
 pub(super) fn cpu_time(pids: &[u32]) -> Result<Duration> {
     let ticks = pids.iter().map(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
-        // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it.
+        // The name in parentheses may contain any characters. utime and stime are the 12th and 13th field after it.
         let (_, fields) = stat.rsplit_once(')').context("/proc/<pid>/stat has no name")?;
         let mut fields = fields.split_whitespace().skip(11);
         let mut next = || -> Result<u64> { Ok(fields.next().context("/proc/<pid>/stat is short")?.parse()?) };
@@ -26,9 +26,9 @@ pub(super) fn cpu_time(pids: &[u32]) -> Result<Duration> {
 
 /// Memory of processes together, in MiB.
 pub(super) struct ProcessMemory {
-    /// All that is resident, the pages of mapped files included, which the kernel may take back: `VmRSS`.
+    /// All resident memory (`VmRSS`). It includes pages of mapped files, which the kernel may reclaim.
     pub(super) resident: f64,
-    /// Resident memory that no file backs: `RssAnon`.
+    /// Resident memory without mapped files (`RssAnon`).
     pub(super) anonymous: f64,
 }
 
@@ -48,7 +48,7 @@ impl ProcessMemory {
         Ok(Self { resident, anonymous })
     }
 
-    /// Both, for binaries and etcd's database are mapped, and engines differ in whether they map their files.
+    /// Returns both figures: binaries and etcd's database are mapped files, and some engines map their files.
     pub(super) fn figures(&self, name: &str) -> [Figure; 2] {
         [
             Figure::new(name, self.resident, Unit::MiB),
@@ -57,7 +57,7 @@ impl ProcessMemory {
     }
 }
 
-/// One line about the machine.
+/// Returns a line about the machine.
 pub(super) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

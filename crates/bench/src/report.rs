@@ -1,4 +1,4 @@
-//! Report of a run: what is printed, and the page that keeps it.
+//! Report of a run: the printed text, and the page under `docs/benchmarks`.
 
 use std::path::PathBuf;
 

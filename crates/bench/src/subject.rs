@@ -1,4 +1,4 @@
-//! A server being measured, whichever it is.
+//! Servers that are measured: Portolan on its engines, and kube-apiserver.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,12 +15,12 @@ use harness::gateway::Gateway;
 use harness::kubeconfig::UserKubeconfig;
 use harness::{portolan::Portolan, process::Process, tools::Tools};
 
-/// etcd's own bound is 2 GiB, which a benchmark may need.
+/// Storage quota of etcd. Its default of 2 GiB is too small for a benchmark.
 const ETCD_QUOTA: &str = "--quota-backend-bytes=17179869184";
-/// Added to each sync of a slow disk, in microseconds.
+/// Delay that is added to each sync of a slow disk, in microseconds.
 const SLOWER: u32 = 2000;
 
-/// The servers there are.
+/// Server that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Which {
     /// kube-apiserver and etcd, with their defaults.
@@ -46,7 +46,7 @@ impl Which {
         }
     }
 
-    /// As the options name it.
+    /// Returns the name of the server in the options.
     pub(super) fn id(self) -> &'static str {
         match self {
             Self::Kube => "kube",
@@ -63,9 +63,9 @@ impl Which {
 pub(super) struct Recipe {
     /// Syncs take two milliseconds more.
     pub(super) slow_disk: bool,
-    /// kube-controller-manager beside kube-apiserver; Portolan has its loops within.
+    /// kube-controller-manager runs beside kube-apiserver. Portolan runs its own controllers.
     pub(super) controllers: bool,
-    /// Portolan's further flags.
+    /// Further flags of Portolan.
     pub(super) flags: &'static [&'static str],
 }
 
@@ -134,8 +134,8 @@ impl Lab {
     }
 }
 
-/// kube-controller-manager, which may ask as fast as it is answered: its own bound of 20 requests a second is no
-/// property of its work.
+/// Starts kube-controller-manager without its client-side rate limit of 20 requests per second, which would dominate
+/// the figures.
 fn controllers(tools: &Tools, dir: &Path) -> Result<Process> {
     let path = |name: &str| dir.join(name).display().to_string();
     let args = [
@@ -150,8 +150,8 @@ fn controllers(tools: &Tools, dir: &Path) -> Result<Process> {
     Process::spawn("kube-controller-manager", &tools.kube_controller_manager(), args, &dir.join("logs"))
 }
 
-/// A program that becomes another one with a further argument in front, and with slow syncs where that is wanted.
-/// strace stops nothing but the syncs, is no parent of the program, and ends with it.
+/// Writes a script that runs a program with a further first argument and, if wanted, with slow syncs. strace delays
+/// only the syncs. It is not the parent of the program, and ends with it.
 fn script(path: &Path, program: &Path, argument: &str, slow: bool) -> Result<PathBuf> {
     let calls = "fsync,fdatasync,sync_file_range";
     let slower = format!(
@@ -163,7 +163,7 @@ fn script(path: &Path, program: &Path, argument: &str, slow: bool) -> Result<Pat
     Ok(path.to_owned())
 }
 
-/// Running, and started by us.
+/// Running server that the benchmark has started.
 pub(super) struct BenchSubject {
     which: Which,
     server: SubjectServer,
@@ -180,7 +180,7 @@ impl BenchSubject {
         self.which
     }
 
-    /// All processes of the server.
+    /// Returns the ids of all processes of the server.
     pub(super) fn pids(&self) -> Vec<u32> {
         match &self.server {
             SubjectServer::Kube(plane, manager) => {
@@ -192,7 +192,7 @@ impl BenchSubject {
         }
     }
 
-    /// An administrator by client certificate, as both servers hand one out.
+    /// Returns the credentials of an administrator: a client certificate, which both servers issue.
     fn kubeconfig(&self) -> &UserKubeconfig {
         match &self.server {
             SubjectServer::Kube(plane, _) => plane.kubeconfig(),
@@ -200,7 +200,7 @@ impl BenchSubject {
         }
     }
 
-    /// Load on the server as it runs now.
+    /// Returns a target for load on the running server.
     pub(super) fn bench(&self) -> LoadTarget {
         LoadTarget { config: self.kubeconfig().clone(), pids: self.pids() }
     }
@@ -209,7 +209,7 @@ impl BenchSubject {
     pub(super) fn stop(&self) -> Result<()> {
         match &self.server {
             SubjectServer::Kube(plane, manager) => {
-                // kube-apiserver does not end as long as kube-controller-manager takes its watches up again.
+                // kube-apiserver does not stop while kube-controller-manager restarts its watches.
                 manager.as_ref().map_or(Ok(()), Process::kill)?;
                 plane.stop()
             }
@@ -220,7 +220,7 @@ impl BenchSubject {
         }
     }
 
-    /// kill -9 of all its processes.
+    /// Kills all its processes with SIGKILL.
     pub(super) fn kill(&self) -> Result<()> {
         match &self.server {
             SubjectServer::Kube(plane, _) => plane.kill(),
@@ -231,7 +231,7 @@ impl BenchSubject {
         }
     }
 
-    /// Starts it on its data and returns as soon as `/readyz` says so.
+    /// Starts the server on its data. Returns when `/readyz` succeeds.
     pub(super) fn start_again(&mut self) -> Result<()> {
         match &mut self.server {
             SubjectServer::Kube(plane, _) => plane.restart(),
@@ -242,7 +242,7 @@ impl BenchSubject {
         }
     }
 
-    /// Stops Portolan, and leaves the etcd below it running.
+    /// Stops Portolan, but not its etcd.
     pub(super) fn stop_server(&self) -> Result<()> {
         match &self.server {
             SubjectServer::Kube(..) => self.stop(),
@@ -250,7 +250,7 @@ impl BenchSubject {
         }
     }
 
-    /// Starts Portolan again on the etcd that runs.
+    /// Starts Portolan again on the running etcd.
     pub(super) fn start_server(&mut self) -> Result<()> {
         match &mut self.server {
             SubjectServer::Kube(..) => self.start_again(),
@@ -258,7 +258,7 @@ impl BenchSubject {
         }
     }
 
-    /// The folder of everything it has.
+    /// Returns the folder of all its files.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -273,7 +273,7 @@ impl BenchSubject {
         [dir.join("data/store"), dir.join("etcd")]
     }
 
-    /// The etcd below, past the server.
+    /// Returns a client of the server's etcd.
     pub(super) fn gateway(&self) -> Option<Gateway> {
         match &self.server {
             SubjectServer::Kube(plane, _) => Some(plane.gateway()),

@@ -1,5 +1,5 @@
-//! Many watchers of one namespace, each as client-go is: when the server cuts it off, it continues from the last
-//! resourceVersion it has seen.
+//! Watchers of one namespace that behave like client-go: when the server ends a watch, the watcher continues from the
+//! last resourceVersion that it has seen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::objects::maps;
 use harness::client::HttpClient;
 
-/// Running watchers; they end when it is dropped.
+/// Running watchers. Dropping the value ends them.
 #[derive(Default)]
 pub(super) struct Crowd {
     seen: Arc<AtomicUsize>,
@@ -24,7 +24,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// So many watchers from now on, who share the clients; all are open when this returns.
+    /// Opens `watchers` watches from the current resourceVersion over shared clients. Returns when all are open.
     pub(super) async fn start(clients: Vec<HttpClient>, watchers: usize, namespace: &str) -> Result<Self> {
         let version = Self::version(clients.first().context("no client")?, namespace).await?;
         let mut crowd = Self::default();
@@ -35,7 +35,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// So many watchers who all continue from the same version at once.
+    /// Opens `watchers` watches concurrently, all from the same resourceVersion.
     pub(super) fn resume(clients: Vec<HttpClient>, watchers: usize, namespace: &str, version: &str) -> Self {
         let mut crowd = Self::default();
         for watcher in crowd.watchers(clients, watchers, namespace, version) {
@@ -77,7 +77,7 @@ impl Crowd {
         self.resumed.load(Ordering::Relaxed)
     }
 
-    /// Returns as soon as the watchers together have seen so many events.
+    /// Waits until the watchers together have seen `events` events, for at most `limit`.
     pub(super) async fn wait_for(&self, events: usize, limit: Duration) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -117,7 +117,7 @@ impl CountingWatcher {
             None => self.open().await?,
         };
         loop {
-            // The end of the last line that was whole, kept only until a later one is.
+            // The last complete line, which is kept until the next one is complete.
             let mut buffer = Vec::new();
             while let Some(Ok(frame)) = body.frame().await {
                 if let Some(data) = frame.data_ref() {
@@ -132,7 +132,7 @@ impl CountingWatcher {
         }
     }
 
-    /// Counts the whole lines in `data`, and keeps the last of them and what follows it.
+    /// Counts the complete lines in `data`, and keeps the last of them and the incomplete rest.
     fn take(&self, data: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
         if data.starts_with(br#"{"type":"ERROR""#) {
             bail!("{}", String::from_utf8_lossy(data).chars().take(300).collect::<String>());
@@ -149,14 +149,14 @@ impl CountingWatcher {
     }
 }
 
-/// The last line that has its newline.
+/// Returns the last complete line.
 fn last_line(buffer: &[u8]) -> Option<&[u8]> {
     let end = buffer.iter().rposition(|byte| *byte == b'\n')?;
     let start = buffer[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     Some(&buffer[start..end])
 }
 
-/// The first `resourceVersion` in a piece of JSON. In a list it is the list's own, in an event the object's.
+/// Returns the first `resourceVersion` in a piece of JSON: of a list that of the list, of an event that of the object.
 fn version_in(json: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(json).ok()?;
     let (_, rest) = text.split_once(r#""resourceVersion":""#)?;

@@ -37,7 +37,7 @@ pub fn lock(data_dir: &Path) -> anyhow::Result<File> {
     let lock = opened.with_context(|| format!("{} cannot be written", path.display()))?;
     match lock.try_lock() {
         Err(TryLockError::WouldBlock) => bail!("{} is in use by another process", data_dir.display()),
-        // On file systems without locks, nobody is kept out.
+        // A file system without locks cannot keep a second server out.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(lock),
     }
 }

@@ -20,8 +20,8 @@ const OF_ANY: [(&str, &str); 2] = [(GROUP, "physicalclusters"), (GROUP, "placeme
 /// Resources of the system's logical cluster that indicate copies, even after a `PhysicalCluster` was removed by force.
 const OF_SYSTEM: [&str; 2] = ["syncers", "debts"];
 
-/// Returns the name, made at the first start of a store; `None` for good if that store has, or may have, copies
-/// already.
+/// Returns the name, which is made at the first start of a store. `None` if the store had, or may have had, copies at
+/// that start; then it never gets a name.
 pub(crate) async fn plane_name(store: &DynStore, seams: &Seams) -> anyhow::Result<Option<String>> {
     if let Some(name) = stored(store).await? {
         return Ok(named(name));

@@ -150,7 +150,7 @@ impl SchedulerHooks {
     /// Plans changes in a logical cluster.
     ///
     /// # Errors
-    /// Those of [`PlanLimiter::plan`].
+    /// The errors of [`PlanLimiter::plan`].
     pub(crate) async fn plan_changes(&self, home: LogicalClusterId, changes: &[PlannedChange]) -> Result<Plan, Status> {
         self.plans.plan(&self.started()?.scheduler, home, changes).await
     }

@@ -21,8 +21,8 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// First and longest backoff after a failure of the store.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// Cache of the grants in every logical cluster with registered physical clusters. Until those of a logical cluster are
-/// known, nobody may use its physical clusters, and nothing is decided about them.
+/// Cache of the grants in every logical cluster with registered physical clusters. Until the grants of a logical
+/// cluster are known, no workspace may use its physical clusters, and the scheduler decides nothing about them.
 #[derive(Clone)]
 pub(crate) struct UseGrantCache(Arc<CachedGrants>);
 

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use crate::runtime::WorkOutcome;
 
-/// Objects that one reconcile deletes, about, before other keys have their turn.
+/// Approximate number of objects that one reconcile deletes before other keys have their turn.
 pub(crate) const SHARE: usize = 1000;
-/// Outcome of a reconcile that had its share: the next one continues behind the other keys.
+/// Outcome of a reconcile that has deleted its share: its key is queued again behind the other keys.
 pub(crate) const REQUEUE_NOW: WorkOutcome = WorkOutcome::RequeueAfter(Duration::ZERO);
 /// Rest of a scope between passes, as a multiple of the last pass: a client that writes there again and again takes a
 /// tenth of a worker.

@@ -296,7 +296,7 @@ impl Plane {
     /// deleted: nothing is created behind the back of the namespace controller. Returns `None` otherwise.
     ///
     /// # Errors
-    /// Those of [`Plane::create`].
+    /// The errors of [`Plane::create`].
     pub async fn create_within(
         &self,
         kind: &Kind,
@@ -440,7 +440,7 @@ impl Plane {
     /// Removes a finalizer of an object, which goes if it is deleted and nothing else holds it.
     ///
     /// # Errors
-    /// Those of [`Plane::change`].
+    /// The errors of [`Plane::change`].
     pub async fn drop_finalizer(&self, kind: &Kind, key: &ObjectKey, finalizer: &str) -> Result<(), PlaneError> {
         let drop_it = |current: &mut Value| {
             let finalizers = portolan_types::object::metadata_mut(current).get_mut("finalizers");
@@ -463,7 +463,7 @@ impl Plane {
     /// Deletes an object as [`Plane::delete`] does, if `goes` still returns true for it.
     ///
     /// # Errors
-    /// Those of [`Plane::delete`].
+    /// The errors of [`Plane::delete`].
     pub async fn delete_if(
         &self,
         kind: &Kind,

@@ -30,8 +30,8 @@ const AFTER_CHANGE: Duration = Duration::from_millis(500);
 const AFTER_CREATION: Duration = Duration::from_secs(2);
 /// Core resources whose usage changes with the object; all others count while they exist.
 const CHANGING: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
-/// Interval at which a namespace is counted without an event. A pod stops to count when its grace period ends, which
-/// causes no event.
+/// Interval at which a namespace is counted without an event. A pod stops counting towards its quota when its grace
+/// period ends, which causes no event.
 const RESYNC: Duration = Duration::from_secs(300);
 
 type NamespaceAddress = (LogicalClusterId, NamespaceName);

@@ -15,11 +15,13 @@ use harness::client::HttpClient;
 
 /// Path of the objects that the type checker writes.
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-/// Namespaces of recorded clients. Their objects belong to owners from the time of the recording.
+/// Path prefix of the namespaces of recorded clients. The owner references of their objects have uids from the
+/// recording.
 const RECORDED: &str = "/api/v1/namespaces/recorded-";
 
-/// Time limit for controllers while many scripts write at once, and the delay between two checks.
+/// Time limit of a wait. Controllers can be slow while many scripts write concurrently.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Delay between two checks.
 const PAUSE: Duration = Duration::from_millis(25);
 /// Number of checks during which a quota must be unchanged: its previous value may be correct as well.
 const STEADY: usize = 8;
@@ -77,7 +79,8 @@ async fn all(
     }
 }
 
-/// A client may have written an observed generation beyond the present one.
+/// Returns true when the types of the policy's present generation are checked. A client may have written a higher
+/// observed generation.
 fn is_checked(policy: &Value) -> bool {
     policy["status"]["observedGeneration"].as_i64() >= policy["metadata"]["generation"].as_i64()
 }
@@ -127,7 +130,7 @@ async fn gone(client: &HttpClient, path: &str) -> Result<()> {
     }
 }
 
-/// Waits, after a recorded write of an object whose owner has another uid here, until it is garbage collected.
+/// Waits until the object of a recorded write is garbage collected, if no owner exists with the uid of the recording.
 async fn collected(client: &HttpClient, path: &str, answer: &RawAnswer) -> Result<()> {
     let RawAnswer::Answer { status: 200 | 201, body, .. } = answer else { return Ok(()) };
     if !path.contains("/namespaces/recorded-") {

@@ -22,7 +22,7 @@ pub(super) struct ScriptMemory {
     stored: BTreeMap<String, Value>,
 }
 
-/// Placeholder for a value that the answer lacks: the two servers then differ where the answers did.
+/// Text for a value that the answer lacks. The replay reports that difference at the answer, not at later requests.
 const MISSING: &str = "missing";
 
 fn is_same(one: &Value, other: &Value) -> bool {

@@ -29,7 +29,7 @@ pub struct TaintFact {
 }
 
 impl TaintFact {
-    /// Returns true for the taint of a physical cluster that is not heard of.
+    /// Returns true for the taint that the server sets on an unreachable physical cluster.
     pub fn is_unreachable(&self) -> bool {
         self.taint.key == annotations::UNREACHABLE_TAINT && self.taint.effect == "NoExecute"
     }
@@ -103,19 +103,19 @@ impl ClusterInfo {
         self.deleting || self.taints.iter().any(drains)
     }
 
-    /// Returns true while the server has it tainted because it is not heard of.
+    /// Returns true while the physical cluster has the taint of an unreachable one.
     pub fn is_unreachable(&self) -> bool {
         self.taints.iter().any(TaintFact::is_unreachable)
     }
 
-    /// Returns the facts without the taint of a physical cluster that is not heard of.
+    /// Returns the facts without the taint of an unreachable physical cluster.
     #[must_use]
     pub fn tolerated(&self) -> Self {
         let taints = self.taints.iter().filter(|fact| !fact.is_unreachable()).cloned().collect();
         Self { taints, ..self.clone() }
     }
 
-    /// Returns true if it answers.
+    /// Returns true if the physical cluster is ready.
     pub fn is_ready(&self) -> bool {
         self.readiness == Readiness::Ready
     }
@@ -196,7 +196,7 @@ mod tests {
 
     const KEY: &str = annotations::UNREACHABLE_TAINT;
 
-    /// On east, which was found lost at 1000 s, at `now`.
+    /// Returns the case of a workload on `east` at the time `now`. `east` is unreachable since 1000 s.
     fn lost(workload: crate::Workload, now: i64) -> PlacementCase {
         let clusters = vec![cluster("east").down().tainted(KEY, "NoExecute", 1_000), cluster("west")];
         PlacementCase { now, ..PlacementCase::new(workload, clusters).on("east") }

@@ -138,15 +138,15 @@ impl<'a> FilterContext<'a> {
         cluster.info.taints.iter().find(|fact| match self.tolerated_for(&fact.taint) {
             _ if written_off && fact.is_unreachable() => true,
             Some(None) => false,
-            // A taint that is tolerated for a time keeps new copies off at once.
+            // A taint that is tolerated for a time keeps new copies off immediately.
             Some(Some(seconds)) => !keeps || fact.since.saturating_add(seconds) <= self.question.now,
             None => !keeps || fact.taint.effect == "NoExecute",
         })
     }
 }
 
-/// Seconds for which the taint of a physical cluster that is not heard of is tolerated unless a policy says otherwise,
-/// as pods tolerate that of a node.
+/// Default seconds for which the taint of an unreachable physical cluster is tolerated, as pods tolerate the taint of
+/// an unreachable node.
 const DEFAULT_TOLERATION_SECONDS: i64 = 300;
 
 /// Returns the toleration of a taint that no policy mentions. The copies of a DaemonSet stay forever: they are for the

@@ -140,7 +140,7 @@ impl SchedulerContext {
         self.arrivals.lock().expect("no code panics under this lock")
     }
 
-    /// Locks the set of resources to be counted anew.
+    /// Locks the set of resources that have to be counted again.
     pub(crate) fn recounts(&self) -> MutexGuard<'_, BTreeSet<(LogicalClusterId, GroupResource)>> {
         self.recounts.lock().expect("no code panics under this lock")
     }

@@ -113,7 +113,7 @@ impl ObjectClient {
     /// Creates an object.
     ///
     /// # Errors
-    /// `AlreadyExists`, and those of [`crate::api::Store::commit`].
+    /// `AlreadyExists`, and the errors of [`crate::api::Store::commit`].
     pub async fn create(&self, key: &ObjectKey, object: &Value) -> Result<ResourceVersion, StoreError> {
         let txn = Transaction::one(key.clone(), Expect::Absent, Some(Record::of(object)));
         Ok(self.store.commit(txn).await?.into_inner().last)
@@ -123,7 +123,7 @@ impl ObjectClient {
     /// times.
     ///
     /// # Errors
-    /// Returns the errors of `change`; `Conflict` after 16 conflicts; those of [`crate::api::Store::commit`].
+    /// Returns the errors of `change`; `Conflict` after 16 conflicts; the errors of [`crate::api::Store::commit`].
     pub async fn modify<E: From<StoreError>>(
         &self,
         key: &ObjectKey,

@@ -117,8 +117,8 @@ impl DirectConnector {
         Ok(Client::new(AccessService::new(service, tokens), config.default_namespace))
     }
 
-    /// As kube would make it, but for addresses that are checked, and without its line in the log per failed request:
-    /// what is worth a line is said once per change.
+    /// Builds the service as kube does, with two differences: addresses are checked, and a failed request logs no line.
+    /// The worker logs each change of the connection once.
     fn service_of(&self, config: &Config) -> kube::Result<DirectService> {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(self.addresses));
         tcp.enforce_http(false);

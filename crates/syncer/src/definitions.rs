@@ -9,25 +9,26 @@ use serde_json::{Map, Value, json};
 
 use crate::{plan, transform};
 
-/// Largest definition that is sent, in bytes of JSON: what kube-apiserver stores of one object.
+/// Largest definition that is sent, in bytes of JSON. kube-apiserver has a similar limit for one object.
 const MAX_BYTES: usize = 1024 * 1024;
-/// Annotation by which groups of Kubernetes are approved. A definition in one of them is refused without it.
+/// Annotation with the approval of a definition in a group of Kubernetes. kube-apiserver refuses such a definition
+/// without it.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// Step for one definition on a physical cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DefinitionStep {
-    /// It is as it should be.
+    /// The definition is up to date.
     Keep,
-    /// It is created; that fails if something of the name is there.
+    /// Creates the definition. The create fails if a definition of the name exists.
     Create(Value),
-    /// It is brought up to date by server-side apply, with the uid and resourceVersion that were read.
+    /// Updates the definition by server-side apply, with the uid and resourceVersion that were read.
     Apply(Value),
-    /// It cannot go there, for this reason.
+    /// Refuses the definition, for this reason.
     Refuse(String),
 }
 
-/// Decides about a definition, from the one of its name that the physical cluster has.
+/// Plans the step for a definition. `found` is the definition of the same name on the physical cluster.
 pub(crate) fn plan_definition(
     wanted: &SyncedDefinition,
     physical: &Uid,
@@ -44,7 +45,7 @@ pub(crate) fn plan_definition(
         None => {
             DefinitionStep::Refuse("a definition that Portolan did not put there is there, and stays as it is".into())
         }
-        // The definition was recreated upstream: its instances are others, and this one is removed when it has none.
+        // The definition was recreated upstream. The old one downstream is removed when it has no instances.
         Some(identity) if Some(&identity.uid) != wanted_uid.as_ref() => {
             DefinitionStep::Refuse("that of an earlier definition of the name is still there".into())
         }

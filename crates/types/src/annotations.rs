@@ -19,7 +19,7 @@ pub const EXPECT_PLAN: &str = "portolan.dev/expect-plan";
 /// User: reason for which a move of this object does not wait for its new copies to be available. The server removes
 /// the annotation once a copy has left by it.
 pub const FORCE: &str = "portolan.dev/force";
-/// Server: key of the `NoExecute` taint of a physical cluster that is not heard of.
+/// Server: key of the `NoExecute` taint of an unreachable physical cluster.
 pub const UNREACHABLE_TAINT: &str = "portolan.dev/unreachable";
 /// Admin, on a `PhysicalCluster`: number of held deletions to release. Removed once it is acted on.
 pub const RELEASE_DELETIONS: &str = "portolan.dev/release-deletions";

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::quota::{self, QuotaContext};
 use crate::sync::KeyedGuard;
 
-/// Change of the pods and claims that the templates of one object stand for.
+/// Change of the pods and claims that controllers create from the templates of one object.
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateCharge<'a> {
     /// Its pods.

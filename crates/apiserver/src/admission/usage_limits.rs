@@ -1,4 +1,4 @@
-//! Limits on the objects of a logical cluster that each of its writes has to read.
+//! Limits on the objects that every write to a logical cluster has to read, such as its admission policies.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl SizeChange {
         Self::by(bytes, object, old)
     }
 
-    /// Measures a change by something other than bytes.
+    /// Measures a change with `measure`.
     fn by(measure: impl Fn(&Value) -> usize, object: &Value, old: Option<&Value>) -> Self {
         Self { old: old.map_or(0, &measure), new: measure(object) }
     }
@@ -72,7 +72,8 @@ impl SizeChange {
         self.new > self.old
     }
 
-    /// Returns true if the change exceeds the limit beside what is stored. An object over the limit may still shrink.
+    /// Returns true if the change raises the total over the limit. `stored` is the total before the change. An object
+    /// may still shrink while the total exceeds the limit.
     pub(super) fn exceeds(&self, stored: usize, limit: usize) -> bool {
         self.is_any() && stored.saturating_sub(self.old) + self.new > limit
     }
@@ -132,9 +133,9 @@ pub(super) enum UsageLimit {
 }
 
 impl UsageLimit {
-    /// Locks this limit for `cluster` until the commit is made or dropped, so that the count stays valid; waits up to
-    /// the request's deadline. Each such commit writes a record, by which a concurrent one on another server fails
-    /// and is decided again.
+    /// Locks this limit for `cluster` until the commit is made or dropped, so that the count stays valid. Waits up to
+    /// the request's deadline. The commit also writes a record for the limit: a concurrent commit on another server
+    /// conflicts with it, and is admitted again.
     ///
     /// # Errors
     /// Failure of the store.
@@ -227,8 +228,8 @@ pub(super) async fn stored(storage: &StorageContext, scope: RangeScope) -> Resul
     Ok((count, bytes))
 }
 
-/// Calls `look` for each object of a scope, holding one slice at a time. Returns their number, damaged ones included:
-/// they do not prevent others from being written.
+/// Calls `look` for each object of a scope, with one slice in memory at a time. Returns the number of objects. Damaged
+/// objects are counted, but cause no error: other objects can still be written.
 async fn each(
     storage: &StorageContext,
     scope: RangeScope,
@@ -256,11 +257,11 @@ mod tests {
         let of = |bytes: usize| json!({"metadata": {"name": "x".repeat(bytes)}});
         let (small, large) = (of(1000), of(2000));
         for (case, stored, new, old, expected) in [
-            ("there is room", 0, &large, None, false),
-            ("there is none left", ROOM - 500, &small, None, true),
-            ("one that grows may take all there is", ROOM - 1100, &large, Some(&small), false),
-            ("but no more", ROOM - 500, &large, Some(&small), true),
-            ("one that shrinks always may", 2 * ROOM, &small, Some(&large), false),
+            ("a new object within the limit", 0, &large, None, false),
+            ("a new object beyond the limit", ROOM - 500, &small, None, true),
+            ("an object that grows within the limit", ROOM - 1100, &large, Some(&small), false),
+            ("an object that grows beyond the limit", ROOM - 500, &large, Some(&small), true),
+            ("an object that shrinks over the limit", 2 * ROOM, &small, Some(&large), false),
         ] {
             assert_eq!(SizeChange::of(new, old).exceeds(stored, ROOM), expected, "{case}");
         }

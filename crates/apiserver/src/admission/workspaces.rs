@@ -188,8 +188,8 @@ async fn may_limit(rbac: &RbacAuthorizer, request: &AdmissionRequest<'_>, worksp
     Err(Status::forbidden(&request.kind.group_resource(), object::name(workspace), why))
 }
 
-/// Binds a Workspace to an existing logical cluster without one; the commit checks that there is none. Grants nobody
-/// new rights in it.
+/// Binds a Workspace to an existing logical cluster that has no Workspace, which the commit checks. No user gets new
+/// rights in the logical cluster.
 async fn adopt(
     context: &WorkspaceContext,
     write: &mut PendingWrite<'_>,

@@ -100,7 +100,7 @@ pub(super) async fn patch(
 /// managers are not the applier's.
 ///
 /// # Errors
-/// Those of reading and applying the patch.
+/// The errors of reading and applying the patch.
 pub(super) fn apply_to(call: &RequestContext, target: &ResourceTarget, old: &Value) -> Result<Value, Status> {
     match PatchFormat::of(call, target)? {
         PatchFormat::Apply => decode_apply_patch(call),

@@ -40,6 +40,6 @@ pub trait UsageSource: Send + Sync {
     /// Returns the usage of the objects of a request.
     ///
     /// # Errors
-    /// A failure that concerns all objects. Those of single physical clusters are warnings.
+    /// A failure that concerns all objects. The errors of single physical clusters are warnings.
     fn usage(&self, request: UsageRequest) -> BoxFuture<'_, Result<MeasuredUsage, Status>>;
 }

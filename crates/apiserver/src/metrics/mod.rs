@@ -223,7 +223,7 @@ impl Metrics {
         self.frames.clone()
     }
 
-    /// Returns the counter of writes that gave up after conflicts.
+    /// Returns the counter of writes that failed after repeated conflicts.
     pub(crate) fn given_up(&self) -> &IntCounter {
         &self.given_up
     }

@@ -25,7 +25,7 @@ impl ObjectConverter<'_> {
     /// Calls `make` until it needs no more objects converted by a webhook.
     ///
     /// # Errors
-    /// Those of `make`, and 429 when too many objects are being converted.
+    /// The errors of `make`, and 429 when too many objects are being converted.
     pub(crate) async fn with_conversions<T>(
         &self,
         conversions: &Conversions,

@@ -25,7 +25,7 @@ pub(crate) type ViewedTarget<'a> = (&'a ResourceTarget, &'a ApiView);
 /// Reads one page of a list.
 ///
 /// # Errors
-/// Those of a list of one logical cluster.
+/// The errors of a list of one logical cluster.
 pub(crate) async fn read_view(
     context: &Arc<ReadContext>,
     call: &RequestContext,
@@ -54,7 +54,7 @@ pub(crate) async fn read_view(
 /// Returns the objects of a view at the latest revision.
 ///
 /// # Errors
-/// Those of [`ViewPart::read`].
+/// The errors of [`ViewPart::read`].
 pub(crate) async fn view_slices(
     context: &Arc<ReadContext>,
     call: &RequestContext,

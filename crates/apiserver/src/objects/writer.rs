@@ -95,7 +95,7 @@ impl<'a> ObjectWriter<'a> {
     /// Creates the object that `make` returns; `make` is called again after a conflict.
     ///
     /// # Errors
-    /// Those of `make`, admission, the life cycle and the store.
+    /// The errors of `make`, admission, the life cycle and the store.
     pub(crate) async fn create(
         &self,
         make: &(dyn Fn() -> Result<Value, Status> + Sync),
@@ -106,7 +106,7 @@ impl<'a> ObjectWriter<'a> {
     /// Changes an object.
     ///
     /// # Errors
-    /// Those of `make`, admission, the life cycle and the store.
+    /// The errors of `make`, admission, the life cycle and the store.
     pub(crate) async fn change(&self, change: &ObjectChange<'_>, found: FoundObject) -> Result<WriteResult, Status> {
         let mut conflicts = ConflictRetry::new(&self.context.object_locks, change.key, self.call.deadline);
         let changed = self.change_with_retry(change, found, &mut conflicts).await;

@@ -34,7 +34,7 @@ impl WatchOptions {
     /// Parses the query.
     ///
     /// # Errors
-    /// As [`super::ListOptions::of`], then those of the resourceVersion.
+    /// As [`super::ListOptions::of`], then the errors of the resourceVersion.
     pub(crate) fn of(target: &ResourceTarget, query: &Query) -> Result<Self, Status> {
         let asked = RawListOptions::read(query)?;
         let (version, initial) = (asked.version, asked.initial);

@@ -29,7 +29,7 @@ pub struct CertificateFacts {
 /// Inspects a certificate that has to be valid now and to have `names`.
 ///
 /// # Errors
-/// The fault, with what to do about the clock if it may be that.
+/// The fault. A certificate that is not valid now names the time of this machine, whose clock may be wrong.
 pub fn inspect_certificate(
     pair: InspectedPair<'_>,
     names: &[String],

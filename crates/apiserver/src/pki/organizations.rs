@@ -1,5 +1,5 @@
-//! Subjects with several organizations. rcgen keeps one value per attribute, so that the subject of a certificate it
-//! has made is replaced, and the certificate signed again.
+//! Subjects with several organizations. rcgen supports one value per attribute: the subject of the certificate that
+//! rcgen built is replaced, and the certificate is signed again.
 
 use rcgen::{KeyPair, SigningKey as _};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -79,7 +79,7 @@ fn content_of(der: &[u8]) -> Option<&[u8]> {
     der.get(start..start.checked_add(length)?)
 }
 
-/// Returns what follows the first element.
+/// Returns the bytes after the first element.
 fn parsed_rest(der: &[u8]) -> Option<&[u8]> {
     let content = content_of(der)?;
     let end = content.as_ptr() as usize - der.as_ptr() as usize + content.len();

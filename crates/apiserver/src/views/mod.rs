@@ -5,14 +5,15 @@
 //! - The caller needs the provider's right in the logical cluster of the export: its own verb on `apiexports/content`.
 //! - A logical cluster belongs to the view of an export while it has a binding that the server has bound to that very
 //!   export: the status of the binding, which no client can write, names the export and its identity.
-//! - In it the view shows the bound resources, the claimed built-in resources that the binding accepts, each with its
-//!   verbs and its selector, and the binding itself. Everything else looks as if it did not exist.
+//! - Of such a logical cluster the view shows the bound resources, the binding itself, and the claimed built-in
+//!   resources that the binding accepts, each limited by its verbs and its selector. Everything else looks as if it did
+//!   not exist.
 //! - Consent is read at every request, and at every event of a watch. When it is withdrawn, watches end with 410.
 //! - The rights of the caller in the logical cluster itself do not matter, and no other check is skipped: admission,
 //!   quotas, validation and limits are those of the logical cluster.
 //!
-//! This folder decides; it reads bindings and exports, and nothing else. `objects::view_items` reads the objects that
-//! it grants.
+//! This folder decides on access and reads only bindings and exports. `objects::view_items` reads the objects to which
+//! this folder grants access.
 
 mod address;
 mod consent;

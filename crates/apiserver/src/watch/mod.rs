@@ -117,8 +117,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Returns the rights that the state of a client depended on which it has read at a revision; `None` if that is not
-/// known.
+/// Returns the rights of the client at the revision `at`, from which it resumes the watch; `None` if they are unknown.
 async fn rights_of_client(
     context: &ReadContext,
     call: &RequestContext,
@@ -203,8 +202,8 @@ async fn open(
 }
 
 /// Watch from a compacted revision, or from a future one that was not reached in time. As in kube-apiserver, the
-/// response succeeds and the stream contains the error: only there do all clients accept it as the end (client-go's
-/// RetryWatcher retries forever when the request is refused).
+/// response succeeds and the stream contains the error. All clients accept an error in the stream as the end of the
+/// watch, but not a refused request: client-go's RetryWatcher retries it forever.
 struct FailedWatch {
     after: ResourceVersion,
     error: StoreError,
@@ -226,7 +225,7 @@ fn timers(seams: &Seams, bookmarks: bool, asked: Option<u64>) -> WatchTimers {
         seams.entropy.fill(&mut byte);
         DEFAULT_TIMEOUT_SECONDS.0 + u64::from_le_bytes(byte) % (DEFAULT_TIMEOUT_SECONDS.1 - DEFAULT_TIMEOUT_SECONDS.0)
     });
-    // Bounded, because a clock cannot represent any timeout.
+    // Bounded to 30 days: the clock cannot represent arbitrarily large times.
     let end = Instant::now() + Duration::from_secs(seconds.min(30 * 24 * 3600));
     WatchTimers::new(end, bookmarks)
 }

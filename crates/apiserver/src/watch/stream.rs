@@ -281,7 +281,7 @@ async fn from_shared(reads: &ReadContext, call: &RequestContext, event: Arc<Even
 /// Waits for a future, such as a conversion by a webhook, while the watch may continue; `None` at its end.
 ///
 /// # Errors
-/// Those of the future; 401, 403 or 404 when the watcher loses access.
+/// The errors of the future; 401, 403 or 404 when the watcher loses access.
 async fn meanwhile<T>(
     access: WatchAccess<'_>,
     timers: &mut WatchTimers,

@@ -66,7 +66,7 @@ impl TenantResolver {
         Self(Arc::new(shared))
     }
 
-    /// Resolves a name of a tenant. A caller that leaves gives up its place in the queue.
+    /// Resolves a name of a tenant. Dropping the future removes it from the queue.
     pub(super) async fn addresses(&self, tenant: LogicalClusterId, name: &str) -> ResolvedAddresses {
         if let Ok(address) = name.parse() {
             return Some([address].into());

@@ -56,7 +56,7 @@ pub struct Step {
     /// `tenant` (owner of `root:t`), `admin`, `nobody`, or `Bearer …`.
     #[serde(default = "tenant", rename = "as")]
     pub who: String,
-    /// Method and target; `${name}` stands for what an earlier step kept.
+    /// Method and target; `${name}` is replaced by a value that an earlier step kept.
     pub send: String,
     #[serde(default)]
     pub headers: BTreeMap<String, Header>,
@@ -98,11 +98,11 @@ pub struct Step {
     pub keep: BTreeMap<String, String>,
     /// Milliseconds of CPU in a release build.
     cpu_ms: Option<u64>,
-    /// The bound on memory, where it cannot be eight times the body.
+    /// Bound on memory; eight times the body if absent.
     pub memory: Option<Memory>,
 }
 
-/// Memory that a request takes whose body is no measure of it.
+/// Bound on the memory of a request that is not proportional to its body, with the reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
@@ -117,7 +117,7 @@ enum Part {
     Often { times: usize, text: String },
 }
 
-/// Parts, each as often as it says; `#` in a part that is repeated is its number.
+/// Text of parts, each repeated `times` times. `#` in a repeated part is replaced by the number of the repetition.
 #[derive(Deserialize, Default)]
 #[serde(transparent)]
 pub struct Text(Vec<Part>);

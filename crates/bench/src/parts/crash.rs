@@ -10,7 +10,7 @@ use super::super::objects::Size;
 use super::super::subject::BenchSubject;
 use super::{MeasureLimits, start};
 
-/// Longer than any run: the kill ends the load.
+/// Time limit of the load, longer than any run: the kill ends it.
 const FOREVER: Duration = Duration::from_secs(3600);
 
 pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Result<Vec<Figure>> {

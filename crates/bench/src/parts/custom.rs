@@ -17,7 +17,7 @@ pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits) -> Result<
         let mut figures = Vec::new();
         let made = bench.define(1, 1, SchemaSize::Large, true, |_| String::new()).await?;
         figures.push(made.cpu_millis("definition with a schema of 400 fields and 50 rules: made and served"));
-        // What a server compiles when it first needs it is compiled.
+        // The server has compiled the schema, which it does at first use.
         create(&bench, 0, Until::Count(16)).await?;
         let created = create(&bench, 1 << 20, Until::Time(limits.time)).await?;
         figures.extend(created.figures("create of its objects, 10 KiB, 16 clients"));
@@ -36,7 +36,7 @@ async fn create(bench: &LoadTarget, first: usize, until: Until) -> Result<LoadOu
         .await
 }
 
-/// By a merge patch that touches one field: transition rules see old and new.
+/// Measures merge patches of one field, for which transition rules compare the old and the new value.
 async fn replace(bench: &LoadTarget, limits: &MeasureLimits) -> Result<LoadOutcome> {
     bench
         .load(16, Until::Time(limits.time), move |client, number| async move {

@@ -13,7 +13,7 @@ use super::super::subject::BenchSubject;
 use super::{MeasureLimits, start};
 
 const READS: usize = 500;
-/// Documents that describe everything, one after the other.
+/// Measures requests for the discovery and OpenAPI documents, one after the other.
 const DOCUMENTS: usize = 10;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 

@@ -20,7 +20,7 @@ use harness::client::HttpClient;
 
 /// Clients of the tenant who is measured.
 const CALM: usize = 4;
-/// Clients of the other one.
+/// Clients of the other tenant.
 const FLOOD: usize = 128;
 /// Objects that the flood lists again and again.
 const LISTED: usize = 2000;
@@ -36,7 +36,7 @@ pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits) -> Result<
         let noisy = tenant(&admin, "flood", workspaces).await?;
         noisy.create("flood", 16, Size::SMALL, Until::Count(LISTED)).await?;
         let mut figures = waits(&calm, "alone", 0, limits.time).await?;
-        // On threads of its own: what is measured must not wait for the flood within this process.
+        // The flood runs on its own threads, so that it does not delay the measured clients within this process.
         let threads = super::runtime()?;
         let flood = threads.spawn(async move { Flood::begin(&noisy).await }).await??;
         figures.extend(waits(&calm, &format!("beside a flood of {FLOOD} clients"), 1, limits.time).await?);
@@ -46,7 +46,7 @@ pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits) -> Result<
     })
 }
 
-/// Somebody who may do everything in a namespace's or workspace's namespace of this name.
+/// Creates a user with all rights in a namespace, or in the namespace of a workspace, of this name.
 async fn tenant(admin: &LoadTarget, name: &str, workspaces: bool) -> Result<LoadTarget> {
     let bench = if workspaces {
         workspace(admin, name).await?
@@ -72,7 +72,7 @@ async fn tenant(admin: &LoadTarget, name: &str, workspaces: bool) -> Result<Load
     Ok(LoadTarget { config: bench.config.with_token(token), ..bench })
 }
 
-/// A workspace below root, ready.
+/// Creates a workspace below root and waits until it is ready.
 async fn workspace(admin: &LoadTarget, name: &str) -> Result<LoadTarget> {
     let (client, begun) = (admin.clients(1).await?.remove(0), Instant::now());
     let body = json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}});
@@ -106,7 +106,7 @@ async fn waits(calm: &LoadTarget, when: &str, round: usize, time: Duration) -> R
     ])
 }
 
-/// Clients that ask for all they can, and ask again at once after a 429.
+/// Clients that send requests without a pause, also after a 429.
 struct Flood {
     clients: JoinSet<Result<()>>,
     begun: Instant,

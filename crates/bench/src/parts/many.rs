@@ -20,7 +20,7 @@ use harness::gateway::{Gateway, base64};
 /// Objects of one namespace.
 const EACH: usize = 1000;
 const SIZE: Size = Size(100);
-/// etcd takes 128 writes in one transaction.
+/// Maximum number of writes in one transaction of etcd.
 const BATCH: usize = 100;
 const WRITERS: usize = 4;
 /// Snapshot that fills all servers but kube-apiserver, made once per run.
@@ -52,12 +52,13 @@ pub(super) fn measure(subject: &mut BenchSubject, lab: &Lab, limits: &MeasureLim
     ])
 }
 
-/// All names are equally long, so that one object's bytes become another's.
+/// Returns the name of an object. All names have the same length, so that a name can be replaced in encoded objects.
 fn namespace(number: usize) -> String {
     format!("many-{number:04}")
 }
 
-/// Writes into etcd, past kube-apiserver, what it stores itself: the bytes of one object with the names of others.
+/// Writes objects directly into etcd, in the form that kube-apiserver stores: the bytes of one stored object, with
+/// other names.
 fn fill_etcd(subject: &BenchSubject, namespaces: usize) -> Result<()> {
     let bench = subject.bench();
     let first = namespace(0);
@@ -97,7 +98,7 @@ fn put(gateway: &Gateway, puts: Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-/// `bytes` with every `from` replaced by `to`, which is as long.
+/// Returns `bytes` with every `from` replaced by `to`, which has the same length.
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for at in 0..=bytes.len().saturating_sub(from.len()) {
@@ -108,7 +109,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A snapshot with that many namespaces full of objects; made by a server once in a run.
+/// Returns a snapshot with namespaces full of objects, which a server creates once per run.
 fn snapshot(lab: &Lab, namespaces: usize) -> Result<PathBuf> {
     let (file, dir) = (lab.dir().join(SNAPSHOT), lab.dir().join("many"));
     if file.exists() {
@@ -134,7 +135,7 @@ fn make_snapshot(lab: &Lab, namespaces: usize, dir: &Path, file: &Path) -> Resul
     lab.save(&subject.data(), file)
 }
 
-/// Puts what a snapshot holds in the place of what a server has stored.
+/// Replaces the data of a server by a snapshot.
 fn restore(subject: &mut BenchSubject, lab: &Lab, file: &Path) -> Result<()> {
     let data = subject.data();
     let mut args = vec!["--store", subject.which().id(), text(file)?];

@@ -1,4 +1,4 @@
-//! The parts of the benchmark: each takes a server that has just become ready and gives figures.
+//! Parts of the benchmark. Each measures a server that has just become ready, and returns figures.
 
 mod crash;
 mod custom;
@@ -43,7 +43,7 @@ pub(super) enum BenchPart {
     Lists,
     /// Events to 100 and 1000 watchers.
     Watches,
-    /// A thousand watches taken up again at once.
+    /// A thousand watches that are resumed concurrently.
     Resume,
     /// Start to ready after a kill in the middle of writes.
     Crash,
@@ -82,7 +82,7 @@ pub(super) struct MeasureLimits {
 }
 
 impl BenchPart {
-    /// As the options name it.
+    /// Returns the name of the part in the options.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -107,8 +107,8 @@ impl BenchPart {
         }
     }
 
-    /// Returns true when the part makes sense on a server: memory survives no stop and waits for no disk, and
-    /// workspaces exist only in Portolan.
+    /// Returns true if the part applies to a server. The memory engine loses its data at a stop and writes to no disk,
+    /// and only Portolan has workspaces.
     pub(super) fn fits(self, which: Which) -> bool {
         match self {
             Self::Start
@@ -158,13 +158,13 @@ impl BenchPart {
     }
 }
 
-/// Two threads for the client, as many as the machine has cores.
+/// Builds the client's runtime with two threads, as the machine has two cores.
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// Removes what parts that failed share with others; logs stay.
+/// Removes the files that failed parts share with other parts, but not the logs.
 pub(super) fn leave_nothing_stored(dir: &std::path::Path) {
-    // It may not be there.
+    // The file may not exist.
     let _ = std::fs::remove_file(dir.join(many::SNAPSHOT));
 }

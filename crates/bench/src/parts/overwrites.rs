@@ -32,7 +32,7 @@ pub(super) fn measure(subject: &mut BenchSubject, lab: &Lab, limits: &MeasureLim
     Ok(figures)
 }
 
-/// Forgets the history: as etcd's own interface does, or as a server does by itself that may keep but a second of it.
+/// Compacts the history: through etcd's API, or by the server's own limit of one second of history.
 fn compact(subject: &mut BenchSubject, lab: &Lab) -> Result<()> {
     if let Some(gateway) = subject.gateway() {
         return gateway.compact();

@@ -17,7 +17,7 @@ const CLIENTS: usize = 64;
 const ALLOWED: usize = 500;
 /// Creates that are tried under the tight quota.
 const TRIED: usize = 1000;
-/// Time in which the loops must have done their part.
+/// Time limit for the controllers.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,7 +40,7 @@ pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits) -> Result<
     })
 }
 
-/// Allows so many ConfigMaps more than there are. Returns how many there are.
+/// Sets a quota that allows `more` further ConfigMaps. Returns the present number of ConfigMaps.
 async fn limit(bench: &LoadTarget, namespace: &str, more: usize) -> Result<usize> {
     let client = bench.clients(1).await?.remove(0);
     let before = published(bench, namespace).await?;
@@ -48,7 +48,7 @@ async fn limit(bench: &LoadTarget, namespace: &str, more: usize) -> Result<usize
     let body = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bench"}, "spec": spec});
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas");
     client.send(Method::POST, &path, body.to_string().into()).await?.success()?;
-    // Until what is there has been counted nothing is allowed.
+    // The quota allows no create until the present objects are counted.
     let used = before.to_string();
     let begun = Instant::now();
     loop {
@@ -61,8 +61,8 @@ async fn limit(bench: &LoadTarget, namespace: &str, more: usize) -> Result<usize
     }
 }
 
-/// Returns the number of ConfigMaps once the loops have published theirs (`kube-root-ca.crt`), which a quota counts
-/// too.
+/// Waits until the controllers have created their ConfigMap (`kube-root-ca.crt`), which a quota counts too. Returns the
+/// number of ConfigMaps.
 async fn published(bench: &LoadTarget, namespace: &str) -> Result<usize> {
     let begun = Instant::now();
     loop {
@@ -81,7 +81,7 @@ async fn count(bench: &LoadTarget, namespace: &str) -> Result<usize> {
     Ok(list["items"].as_array().map_or(0, Vec::len))
 }
 
-/// Twice as many creates at once as are allowed.
+/// Sends twice as many concurrent creates as the quota allows.
 async fn race(bench: &LoadTarget, before: usize) -> Result<[Figure; 2]> {
     let taken = bench
         .load(CLIENTS, Until::Count(TRIED), |client, number| async move {

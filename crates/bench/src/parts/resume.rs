@@ -1,4 +1,4 @@
-//! A thousand watches that are taken up again at once, as after a network was away: each a hundred events behind.
+//! A thousand watches that are resumed concurrently, each a hundred events behind, as after a network failure.
 
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ use super::{MeasureLimits, workspaces};
 
 /// Definitions of each logical cluster.
 const EACH: usize = 50;
-/// Tells how often a definition was compiled.
+/// Name of the metric that counts compiled definitions.
 const COMPILED: &str = "portolan_definitions_compiled_total ";
 
 pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Result<Vec<Figure>> {
@@ -41,7 +41,7 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     ])
 }
 
-/// Asks each logical cluster for objects of one of its own kinds.
+/// Lists objects of one custom kind in each logical cluster.
 async fn ask(bench: &LoadTarget, count: usize) -> Result<LoadOutcome> {
     bench
         .load(16, Until::Count(count), |client, number| async move {

@@ -15,12 +15,13 @@ pub(super) fn measure(subject: &mut BenchSubject) -> Result<Vec<Figure>> {
     Ok(vec![ready, resident, anonymous])
 }
 
-/// From the start of the process to the first 200 of `/readyz`, after a clean stop: the middle one of three.
+/// Measures the time from the start of the process to the first 200 of `/readyz`, after a clean stop: the median of
+/// three.
 pub(super) fn to_ready(subject: &mut BenchSubject) -> Result<Duration> {
     median(subject, |subject| subject.stop())
 }
 
-/// The same, each time after `end`.
+/// Measures the same time after `end`, which stops the server.
 pub(super) fn median(
     subject: &mut BenchSubject,
     mut end: impl FnMut(&mut BenchSubject) -> Result<()>,

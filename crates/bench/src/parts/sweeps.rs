@@ -46,7 +46,7 @@ fn told(name: &str, gone: &SweepCost) -> [Figure; 2] {
     [Figure::millis(name, gone.wall), Figure::new(format!("{name}: server, per object"), each, Unit::MicrosOfCpu)]
 }
 
-/// Deletes an owner and waits until it has gone, and its dependents have too or own themselves.
+/// Deletes an owner and waits until it is gone, and its dependents are gone or have no owner any more.
 async fn collect(bench: &LoadTarget, how: &'static str, count: usize) -> Result<SweepCost> {
     let namespace = how.to_lowercase();
     bench.make_namespace(&namespace).await?;
@@ -102,7 +102,7 @@ async fn until<F: Future<Output = Result<bool>>>(begun: Instant, is_so: impl Fn(
     Ok(())
 }
 
-/// But for the ConfigMap that every namespace has.
+/// Returns true if the namespace has no ConfigMap except the one that every namespace has.
 async fn is_empty(client: &HttpClient, namespace: &str) -> Result<bool> {
     let left = client.get(&format!("{}?limit=2", maps(namespace))).await?;
     let left: Value = serde_json::from_slice(&left)?;

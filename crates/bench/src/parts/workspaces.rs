@@ -1,4 +1,4 @@
-//! Very many workspaces with a few objects each, most of which nobody asks for anything.
+//! Very many workspaces with a few objects each, most of which get no requests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     Ok(figures)
 }
 
-/// The same server, with paths that begin at its root instead of in one logical cluster.
+/// Returns the same server with request paths from its root, instead of from one logical cluster.
 pub(super) fn everywhere(bench: LoadTarget) -> LoadTarget {
     let origin = bench.config.server().split("/clusters/").next().unwrap_or_default().to_owned();
     LoadTarget { config: bench.config.with_server(&origin), ..bench }
@@ -76,7 +76,7 @@ fn namespace(workspace: usize) -> String {
     format!("{}/api/v1/namespaces/default", root(workspace))
 }
 
-/// Makes workspaces and waits for each until a pod could be made in it: its namespace has a service account.
+/// Creates workspaces, and waits for each until its namespace has a ServiceAccount, which a pod needs.
 pub(super) async fn make(bench: &LoadTarget, count: usize) -> Result<LoadOutcome> {
     bench
         .load(CLIENTS, Until::Count(count), |client, number| async move {

@@ -13,7 +13,7 @@ const SIZES: [(&str, Size); 2] = [("1 KiB", Size(1 << 10)), ("64 KiB", Size(64 <
 /// Objects that are updated, at most.
 const UPDATED: usize = 2000;
 
-/// `how` tells what is special about the disk.
+/// Measures creates and updates. `how` describes the disk in the names of the figures.
 pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits, how: &str) -> Result<Vec<Figure>> {
     let bench = subject.bench();
     super::runtime()?.block_on(async {
@@ -26,7 +26,7 @@ pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits, how: &str)
                 bench.make_namespace(&namespace).await?;
                 let made = bench.create(&namespace, clients, size, until).await?;
                 figures.extend(made.figures(&name("create")));
-                // The last numbers that were given out may not have been sent any more.
+                // The load may have ended before the requests with the last numbers were sent.
                 let objects = made.operations.saturating_sub(clients).clamp(1, UPDATED);
                 let updated = bench.update(&namespace, clients, size, objects, until).await?;
                 figures.extend(updated.figures(&name("update")));

@@ -10,7 +10,7 @@ fn validator(schema: &Json) -> RuleValidator {
     RuleValidator::new(&RuleSchema::from_json(schema)).expect("a schema with rules")
 }
 
-/// Removes what differs by design: kube-apiserver's random type name of `self`, and ANTLR's grammar report.
+/// Removes two parts that differ by design: the random type name of `self` in kube-apiserver, and ANTLR's report.
 fn comparable(text: &str) -> String {
     let text = text.split("Syntax error").next().unwrap_or_default();
     let (mut plain, mut rest) = (String::new(), text);
@@ -190,9 +190,9 @@ fn transition_rules_run_where_there_is_an_old_value_to_compare() {
             Some(json!({"map": {"k": "a"}})),
             vec!["map[k]: Invalid value: \"b\": immutable"],
         ),
-        ("an optional old value may be none", json!({"optional": "a"}), None, vec![]),
+        ("an optional old value may be absent", json!({"optional": "a"}), None, vec![]),
         (
-            "and is compared if there is one",
+            "an optional old value is compared",
             json!({"optional": "b"}),
             Some(json!({"optional": "a"})),
             vec!["optional: Invalid value: \"b\": set once"],
@@ -225,7 +225,7 @@ fn definitions_report_rule_costs() {
     let rule = |rule: &str| json!([{"rule": rule}]);
     for (case, schema, expected) in [
         (
-            "a cheap rule is well",
+            "a cheap rule has no error",
             json!({"type": "object", "x-kubernetes-validations": rule("self.metadata.name != ''")}),
             vec![],
         ),
@@ -252,7 +252,7 @@ fn definitions_report_rule_costs() {
             ],
         ),
         (
-            "an old value that cannot be found again",
+            "an old value that cannot be correlated",
             json!({"type": "object", "properties": {"list": {"type": "array", "maxItems": 2,
                 "items": {"type": "integer", "x-kubernetes-validations": rule("self == oldSelf")}}}}),
             vec![

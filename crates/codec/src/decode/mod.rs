@@ -154,7 +154,7 @@ pub fn decode_as(
 /// # Errors
 /// 500 when there is no such type.
 pub fn taken_by(table: &KindTable, kind: &Kind, taken: GroupVersionKind) -> Result<Kind, Status> {
-    // A version that is not served any more is read as that which is.
+    // An object of a version that is not served any more is read as `v1`.
     let of = |version: &str| table.object_type(&taken.group, version, &taken.kind);
     let schema =
         of(&taken.version).or_else(|| of("v1")).ok_or_else(|| Status::internal(format!("no type {}", taken.kind)))?;

@@ -92,7 +92,7 @@ impl PlanRequest<'_> {
     /// Answers a `PlacementPlan`.
     ///
     /// # Errors
-    /// 422 for changes that cannot be planned, and those of [`PlanLimiter::plan`].
+    /// 422 for changes that cannot be planned, and the errors of [`PlanLimiter::plan`].
     pub(crate) async fn answer(&self, mut review: Value) -> Result<Value, Status> {
         let name = object::name(&review).to_owned();
         let refuse = |causes| Err(Status::invalid(&kind(), &name, causes));

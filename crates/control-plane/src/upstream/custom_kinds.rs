@@ -27,8 +27,8 @@ struct NamedKinds {
     defined: BTreeSet<GroupKind>,
 }
 
-/// Reads the rules for a physical cluster. An unreadable policy or definition must not look absent, and of a physical
-/// cluster that is not registered nothing is known: definitions of ours there would be removed.
+/// Reads the rules for a physical cluster. An unreadable policy or definition, or an unregistered physical cluster, is
+/// an error: if it looked like empty rules, the syncer would remove its definitions downstream.
 pub(super) async fn read(upstream: &StoreUpstream, physical: &Uid) -> Result<CustomKindRules, UpstreamError> {
     let unknown = || failed(&format_args!("the physical cluster {physical} is not registered"));
     let home = upstream.registered(physical).ok_or_else(unknown)?;

@@ -110,7 +110,7 @@ impl StoreUpstream {
         self.registered.write().expect("no code panics under this lock").insert(physical, key);
     }
 
-    /// Unregisters a physical cluster whose workers have stopped for good.
+    /// Unregisters a physical cluster whose workers have stopped and will not start again.
     pub(crate) fn unregister(&self, physical: &Uid) {
         self.registered.write().expect("no code panics under this lock").remove(physical);
         self.observed.write().expect("no code panics under this lock").remove(physical);

@@ -16,9 +16,9 @@ use super::rewrite::{BadPattern, MAX_STATES, rewrite};
 #[derive(Debug)]
 pub struct Matcher {
     nfa: NFA,
-    /// Lazy DFA, which gives up if it creates new states for most bytes.
+    /// Lazy DFA, which fails if it creates new states for most bytes.
     fast: Option<DFA>,
-    /// Simulation of the NFA for patterns on which the DFA gives up.
+    /// Simulation of the NFA for patterns on which the DFA fails.
     slow: PikeVM,
     states: Mutex<Option<States>>,
 }

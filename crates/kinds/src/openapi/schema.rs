@@ -95,7 +95,7 @@ fn of_field(table: &KindTable, field: &Field) -> Value {
     schema
 }
 
-/// Elements that are no pointers state the zero value of their Go type as default.
+/// Returns the schema of an element. Its default is the zero value of its Go type, unless that type is a pointer.
 fn of_element(table: &KindTable, element: &FieldKind, field: &Field) -> Value {
     match element {
         FieldKind::List(inner) => json!({"type": "array", "items": of_element(table, inner, field)}),

@@ -118,8 +118,8 @@ impl Conversions {
         state.known.push((wanted, converted));
     }
 
-    /// Returns an object that is `from` as one that is `to`, both versions of one resource. Nobody owns the record of
-    /// owners: it is left out.
+    /// Converts an object from the version `from` to `to`, both of one resource. `managedFields` is left out, because
+    /// no manager owns it.
     pub(super) fn between(
         &self,
         table: &KindTable,

@@ -48,10 +48,11 @@ fn remove_elements(shape: OwnershipShape<'_>, list: &[Value], gone: &FieldSet) -
     kept.collect()
 }
 
-/// Removes from `merged` the fields that the manager applied last time and does not apply now, unless somebody owns
+/// Removes from `merged` the fields that the manager applied last time and does not apply now, unless a manager owns
 /// them.
 ///
-/// `last` holds the fields it applied last, `owned` the fields that all managers own now, with its new configuration.
+/// `last` holds the fields that the manager applied last time. `owned` holds the fields that all managers own now,
+/// including its new configuration.
 pub(super) fn prune(shape: OwnershipShape<'_>, merged: Value, last: &FieldSet, owned: &FieldSet) -> Value {
     if last.difference(owned).is_empty() {
         return merged;
@@ -62,6 +63,6 @@ pub(super) fn prune(shape: OwnershipShape<'_>, merged: Value, last: &FieldSet, o
     // An owned field would disappear with its removed parent: only fields that are neither left nor owned are removed.
     let rest = left_of(&remove(shape, &merged, &last)).union(with_declared(owned, shape));
     let rest = left_of(&remove(shape, &merged, &all.difference(&rest)));
-    // And only the manager's own fields; the rest was inside of them without an owner.
+    // Only the manager's own fields are removed. Other fields in `all` are inside of them and have no owner.
     remove(shape, &merged, &all.difference(&rest).intersection(&last))
 }

@@ -13,7 +13,7 @@ use crate::{
 
 const CLUSTERS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Workload with one label of its own, created in the order of the numbers.
+/// Returns a workload with the label `n={at}`. A higher number has a later creation time.
 fn numbered(at: usize) -> Workload {
     let object = json!({
         "metadata": {"name": format!("w{at}"), "labels": {"n": at.to_string()}, "creationTimestamp": format!("2026-01-0{}", at + 1)},
@@ -22,7 +22,7 @@ fn numbered(at: usize) -> Workload {
     crate::fixtures::workload("apps", "Deployment", object)
 }
 
-/// Workloads of one namespace with their policies, which act on each other.
+/// Workloads of one namespace. The affinity terms of their policies select each other.
 struct Namespace {
     workloads: Vec<Workload>,
     records: Vec<PlacementRecord>,
@@ -30,7 +30,7 @@ struct Namespace {
 }
 
 impl Namespace {
-    /// `terms` is `(of, others, with)`: a workload runs beside others, or apart from them.
+    /// A term `(of, others, with)` places the workload `of` with `others`, or apart from them if `with` is false.
     fn new(places: &[Option<usize>], terms: &[(usize, Vec<usize>, bool)]) -> Self {
         let selector = |others: &[usize]| {
             let values: Vec<String> = others.iter().map(|at| (at % places.len()).to_string()).collect();
@@ -51,7 +51,7 @@ impl Namespace {
         }
     }
 
-    /// Decides about a workload, and moves it at once. Returns true if it moved.
+    /// Decides about a workload, and moves it immediately. Returns true if it moved.
     fn look_at(&mut self, at: usize) -> bool {
         let mut workload = self.workloads[at].clone();
         let others = (0..self.workloads.len()).filter(|other| *other != at);
@@ -67,7 +67,7 @@ impl Namespace {
             now: 0,
         });
         let next = record(&chosen(&decision));
-        // A copy does not leave because nothing else fits.
+        // If no physical cluster fits, the copy stays.
         let moves = !next.clusters.is_empty() && next != self.records[at];
         if moves {
             self.records[at] = next;
@@ -84,7 +84,7 @@ proptest! {
         turns in proptest::collection::vec(0_usize..6, 0..20),
     ) {
         let mut namespace = Namespace::new(&places, &terms);
-        // First in any order, then round by round until nothing moves.
+        // Workloads move in a random order first, then in rounds until none moves.
         for turn in turns {
             namespace.look_at(turn % places.len());
         }

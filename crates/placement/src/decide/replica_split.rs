@@ -289,7 +289,7 @@ fn free_room(planner: &PlacementPlanner, candidate: &Candidate, replicas: i64) -
     rooms.into_iter().flatten().min().unwrap_or(replicas).max(0)
 }
 
-/// Returns the shares of the chosen physical clusters in ordinals that nobody has.
+/// Returns the shares of the chosen physical clusters in ordinals that no copy has.
 pub(super) fn shares_of_ordinals<'a, 'c>(
     planner: &PlacementPlanner<'a>,
     taken: &'c [Candidate<'a>],

@@ -93,7 +93,7 @@ impl TransitionBuilder<'_> {
     }
 
     /// Withdraws the addresses of departing copies, and lets the copies leave when all grace periods are over. A copy
-    /// without addresses has none, and one that is not heard of cannot be reached.
+    /// without addresses, and one on an unreachable physical cluster, has no grace period.
     fn retire(&mut self, departing: &[Uid]) {
         let (gates, up) = (self.health.gates, self.health.up);
         let (now, grace) = (gates.now, gates.grace_seconds());

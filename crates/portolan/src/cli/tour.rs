@@ -67,7 +67,7 @@ pub(super) async fn run(kubeconfig: &Path, drained: &str, target: &str) -> anyho
         anyhow::ensure!(code == 0, "kubectl portolan {} ended with {code}", step.command);
         tokio::time::sleep(PAUSE).await;
     }
-    output::line("\nThat was the tour. Everything is as before; the demo goes on.")
+    output::line("\nThat was the tour. Everything is as before; the demo continues.")
 }
 
 #[cfg(test)]

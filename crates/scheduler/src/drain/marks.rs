@@ -12,7 +12,7 @@ use crate::{context::SchedulerContext, drain::drain_key, scheduler::SchedulerErr
 /// Changes the record of an object. `change` returns false to leave it as it is.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub(crate) async fn change_record(
     ctx: &SchedulerContext,
     key: &ObjectKey,
@@ -32,7 +32,7 @@ pub(crate) async fn change_record(
 /// Changes the mark of a drain on an object. Nothing is written if another drain has marked it.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub(crate) async fn change_mark(
     ctx: &SchedulerContext,
     key: &ObjectKey,
@@ -49,7 +49,7 @@ pub(crate) async fn change_mark(
 /// Removes the mark of a drain from an object. The mark of an earlier drain that it replaced holds again.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub(crate) async fn remove_mark(
     ctx: &SchedulerContext,
     key: &ObjectKey,
@@ -67,7 +67,7 @@ pub(crate) async fn remove_mark(
 /// Returns true if a mark has no meaning any more: its drain does not exist, or is undone.
 ///
 /// # Errors
-/// `Behind` if the drain exists and no event has shown it yet, and those of the store.
+/// `Behind` if the drain exists and no event has shown it yet, and the errors of the store.
 pub(crate) async fn is_stale(ctx: &SchedulerContext, mark: &DrainMark) -> Result<bool, SchedulerError> {
     if let Some(phase) = ctx.facts().drains.get(&mark.uid).map(|drain| drain.phase) {
         return Ok(phase == DrainPhase::Undone);

@@ -58,7 +58,7 @@ impl<'a> LeavePass<'a> {
     /// the end.
     ///
     /// # Errors
-    /// Those of the store, and if a fact that a decision needs cannot be read.
+    /// The errors of the store, and if a fact that a decision needs cannot be read.
     pub(super) async fn run(mut self) -> Result<PassTally, SchedulerError> {
         let ctx = self.ctx;
         let known = ctx.drain_scans.take(ctx, self.drain);

@@ -164,7 +164,7 @@ pub(super) struct MarkTemplate<'a> {
 /// Returns whether an object can leave the physical clusters of a drain.
 ///
 /// # Errors
-/// Those of the store, and if a fact that the decision needs cannot be read.
+/// The errors of the store, and if a fact that the decision needs cannot be read.
 pub(super) async fn preview_leave(
     ctx: &SchedulerContext,
     key: &ObjectKey,

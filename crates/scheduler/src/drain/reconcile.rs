@@ -47,7 +47,7 @@ struct StartRefusal {
 /// Reconciles a drain.
 ///
 /// # Errors
-/// Those of the store, and if a fact that a decision needs cannot be read.
+/// The errors of the store, and if a fact that a decision needs cannot be read.
 pub(crate) async fn reconcile_drain(ctx: &Arc<SchedulerContext>, key: &ObjectKey) -> Result<(), SchedulerError> {
     let Some(drain) = DrainObject::read(ctx, key).await? else { return forget(ctx, key).await };
     Span::current().record("resource_version", drain.revision.get());
@@ -128,7 +128,7 @@ async fn start(ctx: &Arc<SchedulerContext>, drain: &DrainObject) -> Result<(), S
         Ok(clusters) => clusters,
         Err(StartRefusal { reason, message }) => return tell(ctx, drain, status, (false, reason, message)).await,
     };
-    // A plan that is not the expected one is refused for good: another change must not start the drain later.
+    // A plan that is not the expected one is refused permanently: a later change must not start the drain.
     let is_new = drain.status.observed_generation != generation;
     let was_refused = drain.status.conditions.iter().any(|c| c.kind == "Accepted" && c.reason == PLAN_CHANGED);
     if was_refused && !is_new {

@@ -132,7 +132,7 @@ fn is_same(known: &DrainStatus, next: &DrainStatus) -> bool {
 /// clusters.
 ///
 /// # Errors
-/// `Conflict` if the drain was written meanwhile, and those of the store.
+/// `Conflict` if the drain was written meanwhile, and the errors of the store.
 pub(super) async fn write_status(
     ctx: &SchedulerContext,
     drain: &DrainObject,

@@ -44,7 +44,7 @@ impl<'a> ReturnPass<'a> {
     /// Settles what has returned, and lets more objects return. What has changed since is left where it is.
     ///
     /// # Errors
-    /// Those of the store, and if a fact that a decision needs cannot be read.
+    /// The errors of the store, and if a fact that a decision needs cannot be read.
     pub(super) async fn run(mut self) -> Result<PassTally, SchedulerError> {
         let (ctx, uid) = (self.ctx, &self.drain.uid);
         let known = ctx.drain_scans.take(ctx, self.drain);

@@ -50,8 +50,8 @@ impl CustomKind {
         })
     }
 
-    /// Returns the replicas that an object asks for; `None` if it has no number of them. They are within what a scale
-    /// of Kubernetes may be: a schema need not bound them, and sums of larger ones would overflow.
+    /// Returns the replicas that an object requests; `None` if it has no such field. The number is limited to the range
+    /// of a Kubernetes scale (int32), because a schema may have no bounds and sums of larger numbers could overflow.
     pub(crate) fn replicas(&self, object: &Value) -> Option<i64> {
         Some(self.scale.as_ref()?.wanted(object)?.clamp(0, i64::from(i32::MAX)))
     }
@@ -64,7 +64,7 @@ pub(crate) enum DefinitionChange {
     Nothing,
     /// A kind can be placed that could not.
     New,
-    /// Other fields name objects or count replicas.
+    /// The fields changed that refer to other objects or contain the number of replicas.
     Different,
 }
 

@@ -91,8 +91,8 @@ pub(crate) fn reference(key: &ObjectKey, path: &LogicalClusterPath) -> PolicyRef
 }
 
 impl Facts {
-    /// Returns a copy to plan with. What there is per object is left out: the outcomes of patches and expressions,
-    /// because a plan tries none, and the marks of drains; sums are merged.
+    /// Returns a copy for a plan, without data per object: a plan evaluates no patches and expressions, so it needs
+    /// neither their outcomes nor the marks of drains. Sums are merged.
     pub(crate) fn copy_for_plan(&self) -> Self {
         Self {
             physical: self.physical.clone(),

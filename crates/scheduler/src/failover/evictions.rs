@@ -28,8 +28,8 @@ impl Default for EvictionRates {
 /// Time after which a paused eviction asks again.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Row of slots at one rate (the generic cell rate algorithm). An object gets its slot when it first asks, and need not
-/// ask again before.
+/// Slots at one rate (the generic cell rate algorithm). An object gets its slot at its first request, and waits until
+/// then without further requests.
 #[derive(Clone, Copy, Debug)]
 struct SlotRow {
     interval: Duration,

@@ -1,18 +1,18 @@
-//! Failover: physical clusters that are not heard of lose their objects, after the objects' tolerations.
+//! Failover: objects move off an unreachable physical cluster once their tolerations have expired.
 //!
 //! The worker of a physical cluster writes a heartbeat when it answers, at most every five seconds. Each server follows
-//! the heartbeats; the one that leads acts on them:
+//! the heartbeats; the leader acts on them:
 //!
 //! - **Loss.** After [`FailoverTiming::lost_after`] of silence the condition `Ready` is `Unknown`, and the taint
 //!   `portolan.dev/unreachable` is set. `placement` lets objects leave once they do not tolerate it any more.
 //! - **Return.** The taint goes when the physical cluster has answered without a break for
-//!   [`FailoverTiming::well_after`]. What has not moved by then stays.
+//!   [`FailoverTiming::well_after`]. Objects that have not moved until then stay.
 //! - **Mass loss.** While most physical clusters of a home look lost, the fault is likely on this side: there is no
 //!   taint, so nothing leaves, and the condition `FailoverSuspended` says so.
 //! - **Rates.** Evictions have slots, per physical cluster and in total.
 //!
 //! Silence is measured by the time of this server, in steps of a tick. A server that was stopped for a while, or whose
-//! clock jumps, hence finds nothing lost.
+//! clock jumps, therefore finds no physical cluster lost.
 
 mod evictions;
 mod mass_loss;

@@ -102,7 +102,7 @@ fn recount_if_changed(ctx: &SchedulerContext, key: &ObjectKey, before: Option<&C
     ctx.signals.custom_resources.notify_one();
 }
 
-/// Lets the feeds of resources count their objects anew, where a logical cluster has any.
+/// Makes the feeds of resources count their objects again, for resources of which a logical cluster has objects.
 pub(crate) async fn request_recounts(
     ctx: &SchedulerContext,
     mut resources: BTreeSet<(LogicalClusterId, GroupResource)>,

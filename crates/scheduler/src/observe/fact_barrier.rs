@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::scheduler::SchedulerError;
 
-/// First and longest pause before a feed is asked again. All pauses together take one second.
+/// First and longest pause between two checks of a feed. All pauses together take one second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(512));
 
 /// Progress of one feed: the revision up to which its events have been observed.
@@ -51,12 +51,12 @@ impl FeedProgress {
         self.requested.notified().await;
     }
 
-    /// Asks the feed to count its objects anew.
+    /// Asks the feed to count its objects again.
     pub(crate) fn request_recount(&self) {
         self.recount.notify_one();
     }
 
-    /// Waits until the objects have to be counted anew.
+    /// Waits until the objects have to be counted again.
     pub(crate) async fn recount_requested(&self) {
         self.recount.notified().await;
     }

@@ -31,7 +31,7 @@ use crate::{
 
 /// Seconds by which taints that a plan adds are older than the present moment: tolerations with seconds have run out.
 const ELAPSED: i64 = 10 * 365 * 86_400;
-/// Most objects of the basis of a plan: a transaction has so many preconditions at most, besides its own.
+/// Maximum number of objects in the basis of a plan. A transaction has room for 90 preconditions besides its own.
 const MAX_BASIS: usize = 90;
 
 /// Copy of the scheduler that writes nothing.

@@ -45,7 +45,7 @@ impl LostPlacements {
 /// Makes the deleted `Placement` of an object again.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub(crate) async fn make_lost_placement(
     ctx: &SchedulerContext,
     key: &ObjectKey,

@@ -3,10 +3,10 @@
 //! While it is being deleted, nothing new is placed there, and its copies move off by legal steps. Objects without
 //! another cluster that fits, volume claims with their data, and copies on an unreachable cluster keep it; its
 //! condition `Drained` names them. The syncer turns unreachable copies into debts. Once nothing is left, `Drained` is
-//! `True` and names the revision at which that was read; only then the finalizer goes. A user who removes the finalizer
-//! gives up what is left: its copies are taken off the records, and nothing is deleted downstream.
+//! `True` and names the revision at which that was read; only then the finalizer is removed. If a user removes the
+//! finalizer earlier, the copies are removed from the records, and nothing is deleted downstream.
 //!
-//! While a `Drain` of it is at work, its objects leave as that one lets them.
+//! While a `Drain` of the physical cluster runs, its objects leave at the pace of the `Drain`.
 
 use portolan_placement::placed_condition;
 use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};

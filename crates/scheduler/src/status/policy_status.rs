@@ -17,10 +17,10 @@ use crate::{
     facts::{Facts, reference},
 };
 
-/// Type of the condition that is false if a part of a policy has no effect.
+/// Type of the condition that is false while the overrides of a policy exceed their budget for an object.
 const OVERRIDES_WITHIN_BUDGET: &str = "OverridesWithinBudget";
 
-/// Type of the condition that says whether every part of a policy has an effect.
+/// Type of the condition that is false while a part of a policy has no effect.
 const FULLY_EFFECTIVE: &str = "FullyEffective";
 
 /// Type of the condition that is false while an expression of a policy has no value for a physical cluster or object.
@@ -119,7 +119,7 @@ fn unknown_names(ctx: &SchedulerContext, facts: &Facts, key: &ObjectKey, policy:
 }
 
 /// Returns a sentence for each expression of a policy that has no value for a physical cluster within its reach, and
-/// for the objects of which it is not known if it is about them.
+/// one for the objects on which the `cel` expression of its `resources` failed.
 fn expression_failures(ctx: &SchedulerContext, facts: &Facts, key: &ObjectKey, policy: &CompiledPolicy) -> Vec<String> {
     let reach = ctx.lineage_of(key.cluster);
     let clusters = facts.clusters(&reach, &*ctx.rights, &Default::default());

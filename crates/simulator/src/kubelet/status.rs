@@ -144,8 +144,8 @@ pub(super) fn back_off(restarts: i64) -> std::time::Duration {
     std::time::Duration::from_secs((FIRST << doublings).min(MOST))
 }
 
-/// Returns the fault of a container that cannot be created. One that was keeps running whatever becomes of what it
-/// needed.
+/// Returns the fault of a container that cannot be created. A container that was created keeps running, even if the
+/// objects that it refers to are deleted.
 fn fault(pod: &Value, container: &Value, missing: &MissingReferences) -> Option<ContainerFault> {
     if before(pod, container).is_some_and(|own| own.pointer("/state/waiting").is_none()) {
         return None;

@@ -50,7 +50,7 @@ pub(crate) trait OrderedKv: Send + Sync {
     /// batch or after it; `before` sees it before they do. Does nothing unless the engine failed.
     ///
     /// # Errors
-    /// Fails if there is still no space (see [`BackendError::is_full`]) or the failure was another one; those of
+    /// Fails if there is still no space (see [`BackendError::is_full`]) or the failure was another one; the errors of
     /// `before`.
     fn recover(&self, before: &mut RecoveryCallback<'_>) -> KvResult<()>;
 

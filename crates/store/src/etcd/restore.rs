@@ -41,8 +41,8 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// [`crate::snapshot::restore`], and so is `counter`.
 ///
 /// # Errors
-/// Returns the errors of [`crate::snapshot::inspect`]; `OccupiedEtcd`; those of etcd. The prefix is emptied then, as
-/// far as etcd is reachable; otherwise no server opens the leftovers.
+/// Returns the errors of [`crate::snapshot::inspect`]; `OccupiedEtcd`; the errors of etcd. The prefix is emptied then,
+/// as far as etcd is reachable; otherwise no server opens the leftovers.
 pub async fn restore_etcd(
     etcd: &EtcdConfig,
     seams: &Seams,

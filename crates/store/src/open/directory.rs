@@ -106,7 +106,7 @@ fn forbids_writing(kind: io::ErrorKind) -> bool {
 ///
 /// # Errors
 /// `InUse`; `ReadOnly` for an engine that must write; `Io` (see [`is_older_format`]) for a store that would have to be
-/// converted; those of the engine.
+/// converted; the errors of the engine.
 pub(super) fn open_without_writing(
     dir: PathBuf,
     config: &StoreConfig,

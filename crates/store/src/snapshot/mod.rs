@@ -26,8 +26,8 @@ use crate::{
 
 /// Version of the stream. A snapshot of a newer version is refused.
 const FORMAT: u32 = 2;
-/// Least increase of the revision by a restore: every write after the snapshot had a lower revision. So many writes
-/// take half a year at two million writes a minute.
+/// Least increase of the revision by a restore, so that every write after the snapshot had a lower revision: at two
+/// million writes a minute, this number of writes takes a year.
 const MIN_REVISION_INCREASE: u64 = 1 << 40;
 /// Further increase per millisecond of Unix time, a million a second, so that writes in an earlier restore of the same
 /// snapshot had lower revisions too. Four thousand restores, each of a snapshot of the one before, use up all

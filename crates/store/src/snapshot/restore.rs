@@ -83,7 +83,7 @@ pub fn read_partial(input: impl Read) -> Option<PartialSnapshot> {
 /// earlier watches must list again.
 ///
 /// # Errors
-/// Returns the errors of [`inspect`]; `Occupied`; those of the engine. No store is left then, and no empty one is
+/// Returns the errors of [`inspect`]; `Occupied`; the errors of the engine. No store is left then, and no empty one is
 /// created there until the restore was repeated or its leftover removed.
 pub fn restore(
     config: &StoreConfig,

@@ -27,7 +27,7 @@ type Function = fn(&mut Fields);
 /// Fills in all defaults of `object`, in place. Idempotent.
 ///
 /// # Errors
-/// 413 when those of a definition take more room than any object that is sent.
+/// 413 when the defaults of a definition take more room than any object that is sent.
 pub fn apply(table: &KindTable, kind: &Kind, object: &mut Value) -> Result<(), Status> {
     if let Some(content) = &kind.content {
         return content.fill(object);

@@ -73,7 +73,7 @@ fn conditional_defaults_follow_other_fields() {
             json!({"type": "OnDelete"}),
         ),
         (
-            "what another strategy brings of a rolling update counts from 0",
+            "maxSurge is 0 in the rollingUpdate of another strategy",
             "apps",
             "DaemonSet",
             json!({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 2}}}}),
@@ -81,7 +81,7 @@ fn conditional_defaults_follow_other_fields() {
             json!({"maxUnavailable": 2, "maxSurge": 0}),
         ),
         (
-            "so it does in a deployment",
+            "maxSurge is 0 in a deployment of an unknown strategy",
             "apps",
             "Deployment",
             json!({"spec": {"strategy": {"type": "RollingUpdatex", "rollingUpdate": {"maxUnavailable": "25%"}}}}),
@@ -89,7 +89,7 @@ fn conditional_defaults_follow_other_fields() {
             json!({"maxUnavailable": "25%", "maxSurge": 0}),
         ),
         (
-            "and in a stateful set",
+            "partition is 0 in a stateful set of another strategy",
             "apps",
             "StatefulSet",
             json!({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {}}}}),
@@ -147,7 +147,7 @@ fn conditional_defaults_follow_other_fields() {
             json!("Always"),
         ),
         (
-            "what is no reference is not latest",
+            "an invalid image reference does not mean latest",
             "",
             "Pod",
             json!({"spec": {"containers": [{"name": "a", "image": "Upper"}]}}),
@@ -155,7 +155,7 @@ fn conditional_defaults_follow_other_fields() {
             json!("IfNotPresent"),
         ),
         (
-            "nor is the name of a content",
+            "64 hexadecimal digits are not a valid image reference",
             "",
             "Pod",
             json!({"spec": {"containers": [{"name": "a", "image": "0".repeat(64)}]}}),
@@ -163,7 +163,7 @@ fn conditional_defaults_follow_other_fields() {
             json!("IfNotPresent"),
         ),
         (
-            "a registry may be written in capitals, and by an address",
+            "a registry may be an IP address with a port",
             "",
             "Pod",
             json!({"spec": {"containers": [{"name": "a", "image": "[fe80::1]:5000/x__y/a.b--c"}]}}),
@@ -382,14 +382,14 @@ fn a_pod_takes_limits_of_huge_pages_from_its_containers() {
         defaulted("", "v1", "Pod", pod)["spec"]["resources"].clone()
     };
     for (case, resources, expected) in [
-        ("nothing is said", json!({}), json!({})),
+        ("the pod has no resources", json!({}), json!({})),
         (
-            "something is asked for",
+            "the pod requests CPU",
             json!({"requests": {"cpu": "1"}}),
             json!({"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"cpu": "1", "memory": "2Mi", "hugepages-2Mi": "4Mi"}}),
         ),
         (
-            "huge pages are asked for",
+            "the pod requests huge pages",
             json!({"requests": {"hugepages-2Mi": "6Mi"}}),
             json!({"requests": {"hugepages-2Mi": "6Mi"}}),
         ),

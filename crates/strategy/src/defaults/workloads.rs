@@ -15,8 +15,8 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.core.v1.ReplicationController", replication_controller),
 ];
 
-/// Defaults a strategy. One of another type may hold `rollingUpdate`, here and in other kinds: kube-apiserver keeps its
-/// numbers as numbers, which are 0 if absent.
+/// Defaults a strategy. A strategy of another type may contain `rollingUpdate`, also in other kinds. kube-apiserver
+/// stores its fields as integers, so absent fields become 0.
 fn deployment_strategy(strategy: &mut Fields) {
     default_unset(strategy, "type", "RollingUpdate");
     let is_rolling = text(strategy, "type") == "RollingUpdate";
@@ -38,14 +38,14 @@ fn daemon_set_strategy(strategy: &mut Fields) {
     }
 }
 
-/// Defaults a DaemonSet. Old clients read the generation of the template in an annotation. kube-apiserver keeps it as a
-/// number that reads as one.
+/// Defaults a DaemonSet. Old clients read the generation of the template from an annotation. kube-apiserver stores it
+/// as an integer, so an absent one becomes 0.
 fn daemon_set(fields: &mut Fields) {
     let annotations = child_mut(child_mut(fields, "metadata"), "annotations");
     default_to(annotations, "deprecated.daemonset.template.generation", "0");
 }
 
-/// Here and not on the strategy's own type: only a strategy without a type gets an empty `rollingUpdate`.
+/// Defaults a StatefulSetSpec, with its strategy: only a strategy without a type gets an empty `rollingUpdate`.
 fn stateful_set_spec(spec: &mut Fields) {
     let strategy = child_mut(spec, "updateStrategy");
     if text(strategy, "type").is_empty() {

@@ -38,7 +38,7 @@ pub fn check_binding(binding: &Value) -> Result<(), Status> {
 /// [`super::prepare_update`] for the subresource `binding`. The binding's uid and resourceVersion are preconditions.
 ///
 /// # Errors
-/// 409 when the pod is bound, gated or deleting, or not the one that is meant; those of [`check_binding`].
+/// 409 when the pod is bound, gated or deleting, or not the one that is meant; the errors of [`check_binding`].
 pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Value, Status> {
     check_binding(binding)?;
     check_preconditions(ctx, pod, binding)?;

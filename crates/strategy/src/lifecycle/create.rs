@@ -63,8 +63,8 @@ pub fn check_unset_revision(sent: &str) -> Result<(), Status> {
     }
 }
 
-/// Removes the fields of a new object that only the server sets. Call it before ownership is recorded, so that nobody
-/// owns them.
+/// Removes the fields of a new object that only the server sets. Call it before ownership is recorded, so that no field
+/// manager owns them.
 pub fn wipe_system_fields(object: &mut Value) {
     let metadata = object::metadata_mut(object);
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid", "creationTimestamp"] {

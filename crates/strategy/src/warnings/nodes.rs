@@ -1,4 +1,4 @@
-//! Labels of nodes that have got other names, wherever nodes are chosen by them (`pkg/api/node`).
+//! Warnings about renamed node labels in the fields that select nodes (`pkg/api/node`).
 
 use serde_json::Value;
 

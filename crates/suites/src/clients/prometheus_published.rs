@@ -36,8 +36,9 @@ const LOOKED: Duration = Duration::from_secs(1);
 /// one, and some tests expect results soon; the project itself runs about as many as there are processors.
 const PARALLEL: usize = 8;
 
-/// The host that the tests ask for the version before theirs, and that version, as the change log of theirs has it.
+/// Host from which the tests load the previous version of the operator.
 const FILES: &str = "raw.githubusercontent.com";
+/// Previous version, according to the change log of the tested version.
 const PREVIOUS: &str = "0.84.1";
 
 /// Label of the namespaces of the tests.

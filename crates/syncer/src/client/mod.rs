@@ -34,15 +34,15 @@ use crate::{
 
 /// Name of our field manager.
 pub(crate) const FIELD_MANAGER: &str = "portolan";
-/// Largest answer that is read when nothing else is said, in bytes: a page of a list.
+/// Default limit of an answer in bytes: a page of a list.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Largest tree that an answer or an event may become, in bytes of memory.
 pub(crate) const MAX_TREE: usize = 128 * 1024 * 1024;
 /// Largest error answer that is read, in bytes.
 const MAX_REFUSAL: usize = 256 * 1024;
 
-/// Why a request to a physical cluster failed. None of these proves that an object is gone, but for
-/// [`DownstreamError::is_absent`].
+/// Failure of a request to a physical cluster. Only one for which [`DownstreamError::is_absent`] is true proves that
+/// the object is gone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DownstreamError {
     /// There was no answer.

@@ -40,16 +40,16 @@ pub struct PlanInput<'a> {
     pub served: Option<(&'a GroupVersionKind, bool)>,
     /// True when an autoscaler downstream owns the number of replicas.
     pub autoscaled: bool,
-    /// True when the copy is unchanged since the last apply. Where it differs from the applied body, the physical
-    /// cluster writes the same value in another form.
+    /// True when the copy is unchanged since the last apply. A difference to the applied body is then no drift: the
+    /// physical cluster stores the same value in another form.
     pub settled: bool,
-    /// Number of the newest syncer, as upstream says.
+    /// Epoch of the newest syncer, which is recorded upstream.
     pub newest_syncer: u64,
     /// Fields of the object that the API of the physical cluster does not have.
     pub lacking: &'a MissingFields,
     /// Audiences of tokens that are credentials for the physical cluster's API server.
     pub audiences: &'a AcceptedAudiences,
-    /// View that the pods of the copy get; `None` for that of the physical cluster.
+    /// API and DNS that the pods of the copy use; `None` if they use those of the physical cluster.
     pub pods: Option<&'a LogicalView>,
 }
 

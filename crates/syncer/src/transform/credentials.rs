@@ -66,7 +66,7 @@ impl AcceptedAudiences {
 }
 
 /// Refuses volumes and Secrets by which a copy gets credentials for the API server of its physical cluster. Volumes are
-/// found by their shape wherever they stand: controllers downstream make pods from resources of their own, too.
+/// found by their shape in any field: controllers downstream create pods from custom resources, too.
 pub(super) fn check(kind: &GroupVersionKind, copy: &Value, accepted: &AcceptedAudiences) -> Result<(), SyncRefusal> {
     if kind.group.is_empty() && &*kind.kind == "Secret" {
         return check_secret(copy);

@@ -1,4 +1,4 @@
-//! Pod specs, wherever they stand: found by their shape in kinds that are not built in, so that no kind slips through.
+//! Pod specs in objects of any kind. In kinds that are not built in, they are found by their shape in any field.
 
 use portolan_types::{
     GroupVersionKind, annotations, object,

@@ -280,7 +280,7 @@ impl Worker {
                 self.fence();
                 finished(WorkOutcome::Done)
             }
-            // It is elsewhere: nothing of it is here, nor is to be.
+            // The object is placed on other physical clusters only, and has no copy here.
             (CopyDecision::Nothing, Some(upstream)) if self.entry(upstream).is_none() => {
                 self.forget(view.key);
                 self.enqueue_namespace_cleanup(&view.place.namespace);

@@ -1,5 +1,5 @@
-//! Sync of definitions of custom resources to the physical cluster. One that Portolan did not put there is never
-//! touched, and one of ours goes only when no object of its kind is there, by any user.
+//! Sync of definitions of custom resources to the physical cluster. A definition that Portolan did not create there is
+//! never changed or deleted. One that Portolan created is deleted only when no object of its kind exists there.
 
 use portolan_types::{GroupResource, annotations, object, upstream::SyncedDefinition};
 use serde_json::Value;
@@ -82,8 +82,8 @@ impl Worker {
         }
     }
 
-    /// Deletes definitions of ours that are not wanted any more and have no objects. Returns a sentence for each one
-    /// that has to stay.
+    /// Deletes definitions that Portolan created, if they are not wanted any more and have no objects. Returns a
+    /// sentence for each one that has to stay.
     async fn remove_definitions(
         &self,
         session: &Session,

@@ -109,7 +109,7 @@ impl SyncerHandle {
         self.worker.enqueue_everything();
     }
 
-    /// Reads soon which custom kinds may go to the physical cluster, and which definitions.
+    /// Makes the worker read again which custom kinds and definitions may be synced to the physical cluster.
     pub fn refresh_custom_kinds(&self) {
         if let Ok(session) = self.worker.session() {
             session.refresh.notify_one();

@@ -1,7 +1,8 @@
 //! Worker of one physical cluster: it syncs placed objects downstream and reports their status upstream.
 //!
-//! Level-based: watches and upstream's changes only say which keys to look at. The holder of the lease of the physical
-//! cluster runs one worker; an older one that has not noticed yet ends when upstream says that there is a newer one.
+//! The worker is level-based: watches downstream and changes upstream only name the keys to reconcile. The server that
+//! holds the lease of the physical cluster runs the worker. A worker of an earlier holder ends when it reads upstream
+//! that a newer one exists.
 
 mod cluster_report;
 mod config;
@@ -101,7 +102,7 @@ enum Work {
     LeftBehind,
 }
 
-/// Reason why a piece of work failed. None of these proves anything about an object.
+/// Reason why a piece of work failed. No error proves that an object is gone.
 #[derive(Debug, thiserror::Error)]
 enum SyncError {
     #[error(transparent)]
@@ -226,7 +227,7 @@ async fn run_queue(worker: Arc<Worker>) {
 }
 
 impl Worker {
-    /// Reconciles once, and reports a failure that lasts.
+    /// Reconciles once, and reports a failure that repeats.
     async fn reconcile_and_report(&self, work: &Work) -> WorkResult {
         match self.reconcile(work).await {
             Ok(outcome) => {

@@ -93,12 +93,12 @@ impl Worker {
         let (Ok(cluster), Ok(namespace)) = (identity.cluster.parse(), identity.namespace.parse()) else {
             return Ok(WorkOutcome::Done);
         };
-        // Its mark is anybody's to write there: only the name that follows from it proves that it is for this
-        // namespace.
+        // Users of the physical cluster can write the annotation that names the upstream namespace. Only the name that
+        // is computed from the annotation proves that the namespace belongs to it.
         if !self.rules().naming().downstream(cluster, &namespace).is_ok_and(|downstream| *downstream == *name) {
             return Ok(WorkOutcome::Done);
         }
-        // Nor are labels of a namespace handed out of which the physical cluster was given nothing.
+        // The physical cluster must not get the labels of a namespace from which it has no copy.
         if !self.is_view_synced.load(Ordering::Acquire) {
             return Err(SyncError::NotSynced("upstream's objects".into()));
         }

@@ -192,7 +192,7 @@ impl Worker {
         session.cache.is_synced(&namespaces()) && session.cache.get(&place_of(name)).is_none()
     }
 
-    /// Removes a namespace of ours when upstream places nothing in it and nothing, of ours or of others, is left in it.
+    /// Deletes a namespace that this control plane created, when upstream places nothing in it and it is empty.
     pub(super) async fn reconcile_namespace(&self, name: &str) -> Result<WorkOutcome, SyncError> {
         let session = self.session()?;
         let is_synced = self.is_view_synced.load(std::sync::atomic::Ordering::Acquire)

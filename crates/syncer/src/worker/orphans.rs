@@ -11,8 +11,8 @@ impl Worker {
         self.state().shown.get(place).is_some_and(|shown| shown.uid == object::meta_text(found, "uid"))
     }
 
-    /// Goes on to show what lost its owner, and was shown before: its owner was deleted without it. It is found again
-    /// by its place only, and has the name and labels upstream that its owner gave it.
+    /// Continues to project an object whose owner was deleted without it. The projected object is found by its address,
+    /// and keeps the name and the labels that it has upstream.
     pub(super) async fn project_orphan(
         &self,
         session: &Session,

@@ -91,7 +91,7 @@ impl KnownPodAddresses {
     /// read.
     ///
     /// # Errors
-    /// Those of the read, but for 403.
+    /// The errors of the read, except 403.
     fn merge(&mut self, read: Result<PodAddresses, DownstreamError>) -> Result<PodAddresses, DownstreamError> {
         let now = match read {
             Err(error) if error.code() == 403 => return Ok(self.addresses.clone()),

@@ -55,7 +55,7 @@ pub(super) struct Session {
     pub(super) refresh: Notify,
     /// Notified after a discovery, so that it is reported.
     pub(super) discovered: Notify,
-    /// True while definitions of ours may be there.
+    /// True while the physical cluster may have definitions that Portolan created.
     are_definitions_there: AtomicBool,
     audiences: Mutex<Arc<AcceptedAudiences>>,
     pod_addresses: Mutex<Arc<PodAddresses>>,
@@ -73,7 +73,7 @@ struct ServedState {
 pub(super) struct ServedChange {
     /// Resources that are not followed yet.
     pub(super) new: Vec<ServedResource>,
-    /// True if anything is served that was not, in another way, or no more.
+    /// True if a resource was added, changed or removed.
     pub(super) is_any: bool,
 }
 
@@ -126,7 +126,7 @@ impl Session {
         change
     }
 
-    /// Returns true while definitions of ours may be there.
+    /// Returns true while the physical cluster may have definitions that Portolan created.
     pub(super) fn are_definitions_there(&self) -> bool {
         self.are_definitions_there.load(Ordering::Relaxed)
     }

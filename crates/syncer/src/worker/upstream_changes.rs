@@ -64,7 +64,8 @@ async fn changes(worker: &Worker, after: &mut ResourceVersion) -> UpstreamError 
 }
 
 impl Worker {
-    /// Enqueues all objects of a snapshot, and those known before: their absence alone proves nothing.
+    /// Enqueues all objects of a snapshot, and all objects that were known before: an object that the snapshot lacks is
+    /// read again, because its absence does not prove that it is gone.
     fn apply_snapshot(&self, snapshot: PlacedSnapshot) {
         let mut keys: Vec<ObjectKey> = self.state().known.keys().cloned().collect();
         for (key, uid) in snapshot.objects {
@@ -77,8 +78,8 @@ impl Worker {
         keys.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
     }
 
-    /// Records an object that is placed here. An object that is not was read only because an object downstream names
-    /// it; users of the physical cluster can write such names, so it is not recorded.
+    /// Records an object if it is placed here. Other objects are read because an object downstream names them. They are
+    /// not recorded, because users of the physical cluster can write such names.
     pub(super) fn record_known(&self, upstream: &UpstreamObject) {
         if let Some(uid) = object::uid(&upstream.object).filter(|_| self.entry(upstream).is_some()) {
             self.state().known.insert(upstream.key.clone(), uid);

@@ -75,23 +75,23 @@ pub struct PlacementRecord {
     /// them before this one is gone. A copy without an entry has none yet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ordinals: BTreeMap<Uid, OrdinalRange>,
-    /// Time, in seconds since the epoch, since which a physical cluster of an earlier group fits than those of the
-    /// fallback in use.
+    /// Time in seconds since the epoch since when a physical cluster of an earlier group fits, while the object runs on
+    /// a later group as a fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_since: Option<i64>,
     /// Physical clusters to which policies suspend the dispatch: nothing is sent there but deletions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub suspended: BTreeSet<Uid>,
     /// Copies that are about to leave, by uid, with the time, in seconds since the epoch, since when the rest is
-    /// healthy. Services and Ingresses publish no addresses of theirs.
+    /// healthy. Services and Ingresses do not publish their addresses.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retiring: BTreeMap<Uid, i64>,
-    /// Copies that arrive once those that leave are gone, of an object of which two must not run at once. They take
-    /// room already: no other object stops for the same room.
+    /// Copies that are created once the leaving copies are gone, of an object that must not run twice. They take room
+    /// already: no other object stops for the same room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<RecordedCopy>,
     /// Uids of copies that have arrived in the move in progress, and have not been available yet. Services and
-    /// Ingresses publish no addresses of theirs.
+    /// Ingresses do not publish their addresses.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub arriving: BTreeSet<Uid>,
     /// Physical clusters whose addresses a Service or Ingress does not publish, because nothing behind it serves there.

@@ -14,8 +14,8 @@ const PIECE: usize = 3600;
 /// Most cookies of a session.
 const PIECES: usize = 4;
 
-/// Returns the `Set-Cookie` headers of a sealed session of so many seconds. Those of a longer session before are
-/// removed.
+/// Returns the `Set-Cookie` headers of a sealed session that is valid for `seconds`. Cookies of an earlier, larger
+/// session are removed.
 ///
 /// # Errors
 /// 413 if the session fits no cookies.

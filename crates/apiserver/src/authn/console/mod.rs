@@ -157,7 +157,7 @@ impl ConsoleSessions {
 /// Checks that the console itself sends a request.
 ///
 /// # Errors
-/// 403 without the console's header, and for requests that a browser marks as those of another origin.
+/// 403 without the console's header, and for requests that a browser marks as requests of another origin.
 pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Status> {
     let refused = |why: &str| Err(Status::new(Reason::Forbidden, format!("this path is the console's: {why}")));
     if headers.get(CONSOLE_HEADER).is_none_or(|value| value != "1") {

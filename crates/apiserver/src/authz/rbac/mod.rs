@@ -308,8 +308,8 @@ fn all_of(mut missing: Vec<String>) -> String {
     }
 }
 
-/// Returns true if shared bindings apply to a user: in `root`, in the logical cluster of a service account, and
-/// wherever an own binding names the user. To others the logical cluster looks missing.
+/// Returns true if shared bindings apply to a user: in `root`, in the logical cluster of a service account, and in a
+/// logical cluster with a binding of its own that names the user. For other users the logical cluster looks missing.
 fn is_member(cluster: LogicalClusterId, roles: &ClusterRoles, user: &User) -> bool {
     let home = user.extra.get(CLUSTER_NAME_EXTRA).and_then(|names| names.first());
     cluster == LogicalClusterId::ROOT

@@ -243,7 +243,7 @@ impl DeletedList {
     /// Returns the response.
     ///
     /// # Errors
-    /// Those of [`ResponseShape::fits`]; the objects are deleted by then.
+    /// The errors of [`ResponseShape::fits`]; the objects are deleted by then.
     pub(crate) fn answer(mut self) -> Result<Response<Body>, Status> {
         let (shape, out) = match self.written {
             DeletedItems::Text(mut writer) => {

@@ -147,8 +147,8 @@ impl FairSeatQueue {
 }
 
 impl SeatState {
-    /// Returns true if a tenant with `held` seats may take one more. No tenant with so many waits then: the one with
-    /// the fewest is served first.
+    /// Returns true if a tenant with `held` seats may take one more. Then no tenant with as many seats is waiting:
+    /// waiting tenants are served in the order of their seats, the fewest first.
     fn may_hold_more(&self, held: usize) -> bool {
         held < HELD_PER_FREE * self.free
     }

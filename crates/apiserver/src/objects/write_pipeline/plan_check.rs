@@ -17,7 +17,7 @@ impl Admitted<'_> {
     /// Plans a write that is about to be committed, if it is a dry run or expects a plan.
     ///
     /// # Errors
-    /// 409 if the plan is another than the expected one; 422 if a write that expects a plan has none; those of the
+    /// 409 if the plan is another than the expected one; 422 if a write that expects a plan has none; the errors of the
     /// planner.
     pub(super) async fn check_plan(&self, object: &Value, commit: &mut ObjectCommit) -> Result<(), CommitError> {
         let request = &self.scope.request;

@@ -60,7 +60,7 @@ impl<'a> Prepared<'a> {
     /// and `expect` the state in which it is written.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub(crate) async fn validate(mut self, key: ObjectKey, expect: Expect) -> Result<Validated<'a>, CommitError> {
         let mut commit = ObjectCommit::new(key, expect, None);
         if !self.stage.is_exempt {

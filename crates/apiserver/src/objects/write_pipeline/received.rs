@@ -36,7 +36,7 @@ impl<'a> Received<'a> {
     /// Checks preconditions, sets defaults, records the field manager, and calls mutating admission.
     ///
     /// # Errors
-    /// Those of admission, and of an object that contradicts its URL.
+    /// The errors of admission, and of an object that contradicts its URL.
     pub(crate) async fn admit(mut self) -> Result<Admitted<'a>, Status> {
         let expected_plan = self.take_expected_plan();
         let admitted = match self.old {
@@ -108,7 +108,7 @@ impl<'a> Received<'a> {
     /// the server set later.
     ///
     /// # Errors
-    /// Those of setting defaults.
+    /// The errors of setting defaults.
     async fn record_manager(&mut self) -> Result<(), Status> {
         let (scope, old) = (self.scope, self.old);
         let (table, kind, object) = (&scope.target.table, &scope.target.kind, &mut self.object);

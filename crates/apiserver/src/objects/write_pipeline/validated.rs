@@ -75,7 +75,7 @@ impl Committable<'_> {
     /// object as it is stored, as bytes and as a tree without the new resourceVersion.
     ///
     /// # Errors
-    /// Those of quotas and of the commit.
+    /// The errors of quotas and of the commit.
     pub(crate) async fn commit(self, last: Option<&StoredObject>) -> Result<(StoredObject, Value), CommitError> {
         let Self { prepared, commit } = self;
         let PipelineContext { admission, commits, .. } = prepared.stage.scope.context;

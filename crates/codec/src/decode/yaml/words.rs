@@ -52,7 +52,8 @@ pub(super) fn no_text(body: &[u8], error: Utf8Error) -> String {
 /// Returns the error for malformed YAML.
 pub(super) fn broken(body: &[u8], error: &ScanError) -> String {
     let line = error.marker().line();
-    // Go counts from the opening bracket, from 0; on the first line from where it gave up.
+    // Go reports the line of the opening bracket, counted from 0. For a bracket on the first line it reports the last
+    // line.
     let opened = match line {
         0 | 1 => body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count(),
         line => line - 1,

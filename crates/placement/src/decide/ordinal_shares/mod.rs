@@ -1,8 +1,8 @@
 //! Ordinals of the copies of a divided StatefulSet: one range per physical cluster.
 //!
-//! A copy keeps every ordinal that it has had until it is gone, so that no ordinal runs twice. Ordinals that nobody has
-//! are divided by the policy's weights among the copies beside them and those without any. A copy that is to leave
-//! counts as gone here; the transition waits for that.
+//! A copy keeps every ordinal that it has had until it is gone, so that no ordinal runs twice. Ordinals that no copy
+//! has are divided, by the policy's weights, among the copies of adjacent ranges and the copies without a range. A copy
+//! that is to leave counts as gone here; the transition waits until it is gone.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::{
     select::Candidate,
 };
 
-/// Copies that may take some of the ordinals that nobody has, by their position in the selection.
+/// Copies that may take some of the ordinals that no copy has, by their position in the selection.
 struct GapTakers {
-    /// Copy of the last range before the gap: nobody has the ordinals between them.
+    /// Copy of the last range before the gap, which is the ordinals that no copy has.
     before: Option<usize>,
     /// Copies without a range.
     new: Vec<usize>,
@@ -88,7 +88,7 @@ pub(super) fn given(planner: &PlacementPlanner, ordinals: &BTreeMap<Uid, Ordinal
 }
 
 impl RangeBuilder<'_, '_> {
-    /// Returns the wanted ordinals that nobody has, in order.
+    /// Returns the wanted ordinals that no copy has, in order.
     fn gaps(&self) -> Vec<OrdinalRange> {
         let mut owned: Vec<OrdinalRange> = self.ranges.values().chain(&self.lost).copied().collect();
         owned.sort_unstable_by_key(|range| range.first);

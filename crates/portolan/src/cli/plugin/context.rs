@@ -1,4 +1,4 @@
-//! Surroundings of a running command: flags, kubeconfig files, streams, and a session with the server.
+//! Context of a running command: flags, kubeconfig files, streams, and a session with the server.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{
     terminal::Terminal,
 };
 
-/// Time between two looks at an object that a command waits for.
+/// Interval at which a command reads an object that it waits for.
 pub(crate) const POLL: Duration = Duration::from_millis(200);
 
-/// Surroundings of a command. Tests run commands with other streams and another home than those of the process.
+/// Context of a command. Tests run commands with streams and a home directory of their own.
 pub(crate) struct PluginContext {
     pub(crate) flags: KubectlFlags,
     pub(crate) environment: UserEnvironment,
@@ -21,7 +21,7 @@ pub(crate) struct PluginContext {
 }
 
 impl PluginContext {
-    /// Makes the surroundings; neither a file nor the server is asked yet.
+    /// Makes the context. It reads no file and sends no request.
     pub(crate) fn new(flags: KubectlFlags, environment: UserEnvironment, terminal: Terminal) -> Self {
         Self { flags, environment, terminal, session: None }
     }

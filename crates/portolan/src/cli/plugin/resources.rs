@@ -76,7 +76,7 @@ impl ResourceCatalog {
     /// Asks for the resource types by a function that reads a path with an `Accept` header.
     ///
     /// # Errors
-    /// Those of the function.
+    /// The errors of the function.
     pub(crate) async fn discover_with(
         read: impl AsyncFn(&'static str, &'static str) -> Result<Value, RequestError>,
     ) -> Result<Self, RequestError> {

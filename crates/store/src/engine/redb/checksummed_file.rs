@@ -76,7 +76,7 @@ impl ChecksummedFile {
     /// checksum are right.
     ///
     /// # Errors
-    /// `InvalidData` if such pages were returned and redb has not verified them; those of the disk.
+    /// `InvalidData` if such pages were returned and redb has not verified them; the errors of the disk.
     pub(super) fn opened(&self, has_looked: bool) -> io::Result<()> {
         let passed = std::mem::take(&mut *self.passed.lock());
         if let (Some((block, _)), false) = (passed.first_key_value(), has_looked) {

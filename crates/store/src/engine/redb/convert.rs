@@ -73,7 +73,7 @@ pub(super) fn if_older(path: &Path, opening: &OpenProgress, accept: &Accept<'_>)
 /// Refuses a file that would have to be converted, or that this version cannot open.
 ///
 /// # Errors
-/// [`OlderLayout`], [`NewerLayout`]; those of the disk.
+/// [`OlderLayout`], [`NewerLayout`]; the errors of the disk.
 pub(super) fn refuse_other(path: &Path) -> KvResult<()> {
     if is_older(path)? {
         Err(BackendError { context: OlderLayout.to_string(), source: Some(Box::new(OlderLayout)) })

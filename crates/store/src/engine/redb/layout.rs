@@ -9,7 +9,7 @@ use crc32fast::Hasher;
 pub(super) const BLOCK: usize = 4096;
 /// Blocks of redb that share a checksum block.
 pub(super) const GROUP: u64 = BLOCK as u64 / 4;
-/// Bytes that a disk writes entirely or not at all. Only so many are used of the start and of redb's head.
+/// Bytes that a disk writes atomically. The start of the file and redb's head use one sector each.
 pub(super) const SECTOR: usize = 512;
 /// Bytes of a sector before its checksum.
 pub(super) const SEALED: usize = SECTOR - 4;

@@ -78,7 +78,7 @@ impl RedbKv {
     ///
     /// # Errors
     /// Fails if the file is in use, damaged, or of a format that this redb does not know; [`NewerLayout`] for a format
-    /// that this version does not know; those of `accept`, with the file unchanged.
+    /// that this version does not know; the errors of `accept`, with the file unchanged.
     pub(crate) fn open_if(
         path: &Path,
         cache_bytes: usize,
@@ -92,7 +92,7 @@ impl RedbKv {
     /// Opens the database at `path` on `disk`, a view of that file. Nothing is converted.
     ///
     /// # Errors
-    /// [`OlderLayout`] if a conversion would be needed; otherwise those of [`RedbKv::open_if`].
+    /// [`OlderLayout`] if a conversion would be needed; otherwise the errors of [`RedbKv::open_if`].
     pub(crate) fn open_without_writing(
         path: &Path,
         disk: impl StorageBackend,

@@ -1,8 +1,8 @@
 //! Flush of sled that always ends.
 //!
 //! If a thread of sled fails to write the log, it keeps the error but wakes no waiter (`Log::exit_reservation` of
-//! 0.34.7): a flush that waits by then would wait forever. A later flush finds the error and wakes all others, so a
-//! thread that lives as long as the store starts one.
+//! 0.34.7): a flush that is already waiting would wait forever. A later flush finds the error and wakes all waiters, so
+//! a thread that lives as long as the store starts such a flush.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! SmallDisk disks: their room is what a real file of redb leaves of so many bytes.
+//! Tests with small disks. The free space of a disk is its size minus the size of a real file of redb.
 
 use std::{fs, io};
 

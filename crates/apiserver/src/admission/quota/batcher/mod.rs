@@ -24,7 +24,7 @@ use crate::{admission::templates::use_more, errors::status_for, sync::KeyedGuard
 
 use super::{QuotaContext, QuotaNamespace, StoredQuota, stored, with_usage};
 
-/// Size limit of the objects of one transaction in bytes, exceeded by one object at most.
+/// Size limit of the objects of one batch, in bytes. A single write may exceed it.
 const GROUP_BYTES: usize = 512 << 10;
 
 /// Queues of writes that wait to be charged. A writer that leaves removes its own entry.
@@ -65,7 +65,7 @@ pub(super) enum ChargeOutcome {
     Refused(Refusal),
     /// Failed for the whole batch.
     Failed(Status),
-    /// Retry outside a batch: one of the batch could not be committed as it was.
+    /// To be retried outside a batch: a write of the batch caused a conflict or another error of its own.
     RetryAlone,
 }
 
@@ -147,7 +147,7 @@ impl QuotaBatcher {
         Ok(())
     }
 
-    /// Takes the oldest waiting writes that fit in one transaction beside this number of quotas.
+    /// Takes the oldest waiting writes that fit into one transaction with the writes of `quotas` quotas.
     fn take(&self, namespace: &QuotaNamespace, quotas: usize) -> Vec<QueuedWrite> {
         let mut waiting = self.waiting.lock();
         let Some(members) = waiting.get_mut(namespace) else { return Vec::new() };
@@ -213,7 +213,7 @@ struct ChargeBatch {
 }
 
 impl ChargeBatch {
-    /// Charges the writes in order, each against what those before it have left.
+    /// Charges the writes in order. Each charge includes the usage of the writes before it.
     fn charge(quotas: &[StoredQuota], members: Vec<QueuedWrite>) -> Self {
         let mut group = Self::default();
         let mut trees: Vec<Value> = quotas.iter().map(|quota| quota.tree.clone()).collect();
@@ -243,7 +243,7 @@ impl ChargeBatch {
     }
 }
 
-/// Adds preconditions. Most writes share one, that their namespace lives, which counts once.
+/// Adds preconditions that are not known yet. Most writes share the precondition that their namespace exists.
 fn add_checks(known: &mut Vec<WritePrecondition>, more: impl IntoIterator<Item = WritePrecondition>) {
     for check in more {
         if !known.contains(&check) {

@@ -49,7 +49,7 @@ fn malformed_responses_are_refused() {
     let old = json!({"response": {"allowed": true, "patch": patch}});
     assert!(
         verdict(ReviewVersion::V1Beta1, "u", true, CheckedReview::of(&old).unwrap()).unwrap().allowed,
-        "v1beta1 is not held to much"
+        "v1beta1 needs neither a uid nor a patch type"
     );
 }
 

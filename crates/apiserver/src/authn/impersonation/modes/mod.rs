@@ -100,9 +100,9 @@ pub(crate) struct AskingUser<'a> {
 /// Authorizes a user to act as the wanted identity for a request with these attributes.
 ///
 /// # Errors
-/// 403 of the first mode that covers the user, if no mode allows it. Reserved identities ([`is_reserved`]) are open
-/// to members of `system:masters` only, whatever the rules say: users under `system:` except accounts, and except
-/// nodes in their modes; groups under `system:` except those of accounts.
+/// 403 of the first mode that covers the user, if no mode allows it. Reserved identities ([`is_reserved`]) are open to
+/// members of `system:masters` only, whatever the rules say: users under `system:` except accounts, and except nodes in
+/// their modes; groups under `system:` except the groups of ServiceAccounts.
 pub(crate) async fn authorize(
     authorizer: &dyn Authorizer,
     asking: AskingUser<'_>,

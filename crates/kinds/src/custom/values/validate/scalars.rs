@@ -58,7 +58,7 @@ impl<'v> Node<'v> {
         if known.is_empty() || !self.left.take(compared) || found.is_some() {
             return;
         }
-        // They are reported as a whole.
+        // The error lists all values of the enumeration.
         if !self.left.take(known.iter().map(weight).sum()) {
             return;
         }
@@ -111,7 +111,7 @@ impl<'v> Node<'v> {
         }
     }
 
-    /// Returns a number of the schema: without a fraction where it is compared with an integer.
+    /// Formats a number of the schema. If it is compared with an integer, it is formatted without a fraction.
     fn shown(self, number: f64, integer: Option<i64>) -> String {
         if integer.is_some() { (number as i64).to_string() } else { go_general(number) }
     }
@@ -149,7 +149,8 @@ fn is_in_range(number: &Value, kind: ValueKind, format: Option<&str>) -> bool {
     }
 }
 
-/// Returns true if a value equals one of an enumeration: numbers have the type of the enumeration's value.
+/// Returns true if a value equals a value of an enumeration. Numbers are compared as the type of the enumeration's
+/// value.
 fn is_same(value: &Value, known: &Value) -> bool {
     match (value, known) {
         (Value::Null, _) => false,

@@ -176,12 +176,12 @@ pub(super) async fn follow(
         }
         WaitEnd::TimedOut => {
             ctx.terminal
-                .note(&format!("error: timed out waiting for {title}: {}; it goes on", counts_text(&last.status)));
+                .note(&format!("error: timed out waiting for {title}: {}; it continues", counts_text(&last.status)));
             Ok(TIMED_OUT)
         }
         WaitEnd::Interrupted => {
             let names = last.spec.physical_clusters.join(" ");
-            ctx.terminal.note(&format!("{title} goes on; watch it again with: kubectl portolan drain {names}"));
+            ctx.terminal.note(&format!("{title} continues; watch it again with: kubectl portolan drain {names}"));
             Ok(INTERRUPTED)
         }
     }

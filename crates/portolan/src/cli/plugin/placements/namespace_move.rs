@@ -24,7 +24,7 @@ pub(super) struct NamespaceMove<'a> {
     moves: Vec<&'a PlannedMove>,
 }
 
-/// Counts of the objects at one look.
+/// Counts of the objects at one time.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct MoveCounts {
     arrived: usize,
@@ -38,8 +38,8 @@ impl<'a> NamespaceMove<'a> {
         Self { name, moves: plan.moves.iter().filter(|row| !row.follows && !row.to.is_empty()).collect() }
     }
 
-    /// Counts the objects that have arrived and, once `is_settled`, those that are refused. One without a `Placement`
-    /// has been deleted.
+    /// Counts the objects that have arrived and, if `is_settled`, the objects that are refused. An object without a
+    /// `Placement` was deleted, and counts as arrived.
     fn count(&self, placements: &[Value], is_settled: bool) -> MoveCounts {
         let text = |placement: &'_ Value, path: &str| {
             placement.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -64,7 +64,7 @@ impl<'a> NamespaceMove<'a> {
         counts
     }
 
-    /// Waits until all objects have moved, or do not. Returns the exit code.
+    /// Waits until each object has moved or is refused. Returns the exit code.
     ///
     /// # Errors
     /// Failures of the server; objects that do not move.
@@ -98,12 +98,12 @@ impl<'a> NamespaceMove<'a> {
             ),
             WaitEnd::TimedOut => {
                 ctx.terminal.note(&format!(
-                    "error: timed out waiting for the objects of namespace/{name} to move; they go on\n  see:  kubectl get placements -n {name}"
+                    "error: timed out waiting for the objects of namespace/{name} to move; the moves continue\n  see:  kubectl get placements -n {name}"
                 ));
                 Ok(TIMED_OUT)
             }
             WaitEnd::Interrupted => {
-                ctx.terminal.note(&format!("the moves go on; see them with: kubectl get placements -n {name}"));
+                ctx.terminal.note(&format!("the moves continue; see them with: kubectl get placements -n {name}"));
                 Ok(INTERRUPTED)
             }
         }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_has_moved_when_each_planned_object_has_or_does_not() {
+    fn a_namespace_has_moved_when_each_planned_object_has_moved_or_is_refused() {
         let row = |name: &str, follows: bool| {
             json!({"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "to": [{"cluster": "b"}],
                 "follows": follows})
@@ -132,11 +132,35 @@ mod tests {
         };
         let refused = vec!["deployment/api (Held): it waits".to_owned()];
         for (case, placements, is_settled, arrived, expected) in [
-            ("none has", vec![placement("web", "a", "True"), placement("api", "a", "True")], true, 0, vec![]),
-            ("one has", vec![placement("web", "b", "True"), placement("api", "a", "True")], true, 1, vec![]),
-            ("one does not", vec![placement("web", "b", "True"), placement("api", "a", "False")], true, 1, refused),
-            ("that may be old", vec![placement("web", "b", "True"), placement("api", "a", "False")], false, 1, vec![]),
-            ("one was deleted", vec![placement("web", "b", "True")], true, 2, vec![]),
+            (
+                "no object has moved",
+                vec![placement("web", "a", "True"), placement("api", "a", "True")],
+                true,
+                0,
+                vec![],
+            ),
+            (
+                "one object has moved",
+                vec![placement("web", "b", "True"), placement("api", "a", "True")],
+                true,
+                1,
+                vec![],
+            ),
+            (
+                "one object is refused",
+                vec![placement("web", "b", "True"), placement("api", "a", "False")],
+                true,
+                1,
+                refused,
+            ),
+            (
+                "a condition may be older than the pin",
+                vec![placement("web", "b", "True"), placement("api", "a", "False")],
+                false,
+                1,
+                vec![],
+            ),
+            ("one object was deleted", vec![placement("web", "b", "True")], true, 2, vec![]),
         ] {
             let counts = planned.count(&placements, is_settled);
             assert_eq!(counts, MoveCounts { arrived, refused: expected }, "{case}");

@@ -175,12 +175,12 @@ impl MoveArgs {
             }
             WaitEnd::TimedOut => {
                 ctx.terminal.note(&format!(
-                    "error: timed out waiting for {title} to move; it goes on\n  see:  kubectl portolan where {title}"
+                    "error: timed out waiting for {title} to move; the move continues\n  see:  kubectl portolan where {title}"
                 ));
                 Ok(TIMED_OUT)
             }
             WaitEnd::Interrupted => {
-                ctx.terminal.note(&format!("the move goes on; see it with: kubectl portolan where {title}"));
+                ctx.terminal.note(&format!("the move continues; see it with: kubectl portolan where {title}"));
                 Ok(INTERRUPTED)
             }
         }
