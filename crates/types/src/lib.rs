@@ -8,6 +8,7 @@ pub mod addresses;
 pub mod agent;
 pub mod annotations;
 pub mod apis;
+pub mod client_counts;
 pub mod declared_references;
 pub mod duration;
 pub mod event_draft;

@@ -2,17 +2,17 @@
 //! that the agent sees no token.
 
 use std::{
-    collections::HashMap,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
+use portolan_types::client_counts::ClientCounts;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -40,42 +40,7 @@ pub struct PodListener {
     listener: TcpListener,
     server: ServerUrl,
     permits: Arc<Semaphore>,
-    addresses: AddressCounts,
-}
-
-/// Number of connections by address.
-#[derive(Clone, Default)]
-struct AddressCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-impl AddressCounts {
-    /// Counts a connection of an address until the guard is dropped; `None` if it has [`MAX_OF_ADDRESS`].
-    fn admit(&self, address: IpAddr) -> Option<CountedConnection> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_default();
-        if *count == MAX_OF_ADDRESS {
-            return None;
-        }
-        *count += 1;
-        Some(CountedConnection { counts: self.clone(), address })
-    }
-}
-
-/// Guard of a counted connection.
-struct CountedConnection {
-    counts: AddressCounts,
-    address: IpAddr,
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        let mut counts = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
+    addresses: ClientCounts,
 }
 
 impl PodListener {
@@ -86,7 +51,7 @@ impl PodListener {
     pub async fn bind(address: SocketAddr, server: ServerUrl) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        Ok(Self { listener, server, permits, addresses: AddressCounts::default() })
+        Ok(Self { listener, server, permits, addresses: ClientCounts::new(MAX_OF_ADDRESS) })
     }
 
     /// Returns the address that it listens on.
@@ -208,6 +173,8 @@ impl AsyncWrite for CountingStream {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -257,14 +224,13 @@ mod tests {
 
     #[test]
     fn an_address_has_a_bound_of_its_own() {
-        let (counts, pod) = (AddressCounts::default(), |last: u8| IpAddr::from([10, 1, 0, last]));
+        let (counts, pod) = (ClientCounts::new(MAX_OF_ADDRESS), |last: u8| IpAddr::from([10, 1, 0, last]));
         let mut held: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| counts.admit(pod(1)).unwrap()).collect();
         assert!(counts.admit(pod(1)).is_none(), "one too many");
         let other = counts.admit(pod(2)).expect("another pod has its own");
         held.pop();
         held.push(counts.admit(pod(1)).expect("one has ended"));
         drop((held, other));
-        assert!(counts.0.lock().unwrap().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -88,7 +88,7 @@ mod tests {
             ("a member of a mapped group", "cid", vec!["devs"], Some((ACCESS_USER, vec!["portolan:devs"]))),
             ("an administrator", "root", vec!["system:masters"], Some((ACCESS_USER, vec!["portolan:admins"]))),
             ("a stranger", "dan", vec!["others"], None),
-            ("nobody becomes a component of the cluster", "eve", vec!["ops"], None),
+            ("no user becomes a component of the cluster", "eve", vec!["ops"], None),
         ] {
             let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
             let expected = expected.map(|(name, groups): (&str, Vec<&str>)| MemberUser {

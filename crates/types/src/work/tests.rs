@@ -95,7 +95,7 @@ fn delays() {
 #[test]
 fn a_look_that_wants_another_gets_the_earlier_of_that_and_what_was_asked_for() {
     for (case, asked, expected) in [
-        ("nobody asked", None, NextWork::At(4 * SECOND)),
+        ("no request", None, NextWork::At(4 * SECOND)),
         ("for earlier", Some(2 * SECOND), NextWork::At(2 * SECOND)),
         ("for later", Some(9 * SECOND), NextWork::At(4 * SECOND)),
     ] {
@@ -152,7 +152,7 @@ fn what_was_told_not_to_come_before_comes_then_when_it_is_asked_for() {
         ("now", (|q| q.add(key(0, 1))) as Ask, Some(told)),
         ("for earlier", |q| q.add_at(key(0, 1), 19 * 60 * SECOND + SECOND), Some(told)),
         ("for later", |q| q.add_at(key(0, 1), 19 * 60 * SECOND + 9 * SECOND), Some(told + 4 * SECOND)),
-        ("by nobody", |_| (), None),
+        ("no further request", |_| (), None),
     ] {
         let mut q = queue();
         q.add(a);

@@ -1,6 +1,5 @@
 //! `portolan dns`: DNS responder for the names of logical clusters, beside a physical cluster.
 
-mod limits;
 mod message;
 mod names;
 mod responder;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use portolan_types::client_counts::ClientCounts;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -16,7 +17,6 @@ use tokio::{
 
 use super::{
     super::cluster_api::ClusterApi,
-    limits::ClientCounts,
     message::{self, MAX_ANSWER, MAX_MESSAGE, MAX_QUERY, Question, ResultCode},
     names::{ClusterDomains, NameAnswer, NameTable},
     sources,

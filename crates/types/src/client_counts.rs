@@ -1,4 +1,4 @@
-//! Bounds per client, so that one pod cannot take what all pods share.
+//! Bounded uses by the address of a client, so that one client cannot take what all share.
 
 use std::{
     collections::HashMap,
@@ -6,21 +6,21 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Number of uses by client, each of at most `most`.
-#[derive(Clone)]
-pub(super) struct ClientCounts {
+/// Number of uses by client, each of at most `most`. Clones share the counts.
+#[derive(Clone, Debug)]
+pub struct ClientCounts {
     counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
     most: usize,
 }
 
 impl ClientCounts {
     /// Makes counts that admit `most` uses of a client at a time.
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { counts: Arc::default(), most }
     }
 
     /// Counts a use of a client until the guard is dropped; `None` if it has the most already.
-    pub(super) fn admit(&self, client: IpAddr) -> Option<CountedUse> {
+    pub fn admit(&self, client: IpAddr) -> Option<CountedUse> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(client).or_default();
         if *count >= self.most {
@@ -32,7 +32,8 @@ impl ClientCounts {
 }
 
 /// Guard of a counted use.
-pub(super) struct CountedUse {
+#[derive(Debug)]
+pub struct CountedUse {
     counts: ClientCounts,
     client: IpAddr,
 }
@@ -55,13 +56,13 @@ mod tests {
 
     #[test]
     fn a_client_has_a_bound_of_its_own() {
-        let (counts, pod) = (ClientCounts::new(2), |last: u8| IpAddr::from([10, 1, 0, last]));
-        let (first, second) = (counts.admit(pod(1)).unwrap(), counts.admit(pod(1)).unwrap());
-        assert!(counts.admit(pod(1)).is_none(), "one too many");
-        let other = counts.admit(pod(2)).expect("another pod has its own");
-        drop(first);
-        let again = counts.admit(pod(1)).expect("one has ended");
-        drop((second, other, again));
-        assert!(counts.counts.lock().unwrap().is_empty());
+        let (counts, client) = (ClientCounts::new(2), |last: u8| IpAddr::from([10, 1, 0, last]));
+        let mut held: Vec<_> = (0..2).map(|_| counts.admit(client(1)).unwrap()).collect();
+        assert!(counts.admit(client(1)).is_none(), "one too many");
+        let other = counts.admit(client(2)).expect("another client has its own");
+        held.pop();
+        held.push(counts.admit(client(1)).expect("one has ended"));
+        drop((held, other));
+        assert!(counts.counts.lock().unwrap().is_empty(), "idle clients are forgotten");
     }
 }
