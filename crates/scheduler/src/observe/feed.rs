@@ -39,27 +39,27 @@ pub(crate) async fn list_with_retry(ctx: &SchedulerContext, resource: &GroupReso
 
 async fn list_once(ctx: &SchedulerContext, resource: &GroupResource) -> Result<ResourceVersion, StoreError> {
     clear_resource(ctx, resource);
-    let mut request =
-        RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(RangeScope::AllClusters(resource.clone())) };
-    request = request.skip_damaged();
-    let mut marked = BTreeSet::new();
-    loop {
+    let (mut next, mut marked, mut revision) = (Some(pages_of(resource)), BTreeSet::new(), ResourceVersion::FIRST);
+    while let Some(request) = next {
         let page = ctx.objects.store().range(request.clone()).await?;
+        // All pages are read at the revision of the first, so that the watch has no gap.
+        (next, revision) = (request.next(&page), page.revision);
         let listed = page.objects.iter().filter(|stored| observe_listed(ctx, stored));
         marked.extend(listed.map(|stored| stored.key.clone()));
         // The mark of an object that cannot be read stays.
         marked.extend(page.damaged.iter().map(|found| found.key.clone()));
         page.damaged.iter().for_each(|found| observe_unreadable(ctx, &found.key));
-        if !page.more {
-            let mut facts = ctx.facts();
-            facts.usage.note_counted(resource, page.revision);
-            facts.drains.keep_marks(resource, &marked);
-            return Ok(page.revision);
-        }
-        // All pages are read at the revision of the first, so that the watch has no gap.
-        request.at = Some(page.revision);
-        request.after = page.last;
     }
+    let mut facts = ctx.facts();
+    facts.usage.note_counted(resource, revision);
+    facts.drains.keep_marks(resource, &marked);
+    Ok(revision)
+}
+
+/// Returns the request for the first page of a resource in all logical clusters.
+fn pages_of(resource: &GroupResource) -> RangeRequest {
+    let scope = RangeScope::AllClusters(resource.clone());
+    RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(scope) }.skip_damaged()
 }
 
 /// Watches a resource forever. After a gap it lists the resource again and rescans everything.
@@ -134,9 +134,7 @@ async fn watch_events(
 async fn recount(ctx: &SchedulerContext, resource: &GroupResource) -> Result<(), StoreError> {
     // Further changes are collected.
     tokio::time::sleep(PAUSES.0).await;
-    let scope = RangeScope::AllClusters(resource.clone());
-    let mut next = Some(RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(scope) }.skip_damaged());
-    let (mut sums, mut revision) = (BTreeMap::new(), ResourceVersion::FIRST);
+    let (mut next, mut sums, mut revision) = (Some(pages_of(resource)), BTreeMap::new(), ResourceVersion::FIRST);
     while let Some(request) = next {
         let page = ctx.objects.store().range(request.clone()).await?;
         (next, revision) = (request.next(&page), page.revision);
