@@ -28,7 +28,7 @@ impl InventoryController {
         for index in 0..slices.len().max(1) {
             let decisions = slices.get(index).copied().unwrap_or_default();
             let wanted = slice(kind, &source.object, index, decisions);
-            self.put(kind, source.key.cluster, wanted.clone(), None, |own| {
+            self.put(kind, source.key.cluster, &wanted, |own| {
                 own["decisions"] = wanted["decisions"].clone();
                 object::metadata_mut(own).insert("ownerReferences".into(), owner_of(&source.object));
             })

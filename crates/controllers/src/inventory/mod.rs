@@ -165,20 +165,30 @@ impl InventoryController {
         }
     }
 
-    /// Creates an object of the inventory, or changes the fields that `set` writes in the one of that name.
-    /// `subresource` is the one whose fields these are.
+    /// Creates an object of the inventory if it is missing, and otherwise changes the fields that `set` writes.
     async fn put(
         &self,
         kind: &Kind,
         cluster: LogicalClusterId,
-        wanted: Value,
+        wanted: &Value,
+        set: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<(), PlaneError> {
+        let key = self.plane.key_of(kind, cluster, wanted)?;
+        if self.plane.get(&key).await?.is_none() {
+            return self.plane.create_within(kind, cluster, wanted).await.map(drop);
+        }
+        self.update(kind, &key, None, set).await
+    }
+
+    /// Changes the fields that `set` writes in an object of the inventory. `subresource` is the one whose fields these
+    /// are. An object of another manager stays as it is.
+    async fn update(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
         subresource: Option<&'static str>,
         set: impl Fn(&mut Value) + Send + Sync,
     ) -> Result<(), PlaneError> {
-        let key = self.plane.key_of(kind, cluster, &wanted)?;
-        if self.plane.create_within(kind, cluster, &wanted).await?.is_some() {
-            return Ok(());
-        }
         let write = |object: &mut Value| {
             let before = object.clone();
             if is_ours(object) {
@@ -186,7 +196,7 @@ impl InventoryController {
             }
             if *object == before { PlaneChange::Keep } else { PlaneChange::Write(subresource) }
         };
-        self.plane.change(kind, &key, write).await.map(drop)
+        self.plane.change(kind, key, write).await.map(drop)
     }
 }
 

@@ -28,7 +28,7 @@ impl InventoryController {
         };
         let mut wanted = profile(kind, &source.object, &namespace);
         set_status(&mut wanted);
-        self.put(kind, cluster, wanted.clone(), None, |profile| {
+        self.put(kind, cluster, &wanted, |profile| {
             object::metadata_mut(profile).insert("ownerReferences".into(), owner_of(&source.object));
             let labels = object::child_mut(object::metadata_mut(profile), "labels");
             labels.insert(MANAGER_LABEL.into(), MANAGER.into());
@@ -36,7 +36,7 @@ impl InventoryController {
         })
         .await?;
         let subresource = kind.subresources.iter().any(|own| &*own.name == "status").then_some("status");
-        self.put(kind, cluster, wanted.clone(), subresource, set_status).await
+        self.update(kind, &self.plane.key_of(kind, cluster, &wanted)?, subresource, set_status).await
     }
 }
 
