@@ -307,7 +307,7 @@ mod tests {
         let (whole, less) = (pod(&["a", "b", "c"], None), pod(&["b", "c"], None));
         let (ending, ended) = (pod(&["a", "b"], Some(30)), pod(&["a", "b"], Some(0)));
         let damaged = Arc::new(Record::of(&json!({})));
-        assert_eq!(protection.keys(&event(ChangeKind::Deleted, &whole, None)), [], "nobody waits");
+        assert_eq!(protection.keys(&event(ChangeKind::Deleted, &whole, None)), [], "no object waits");
         waiting.iter().for_each(|key| protection.waiting.begin(key));
         for (case, event, expected) in [
             ("it is made", event(ChangeKind::Created, &whole, None), &[] as &[&str]),

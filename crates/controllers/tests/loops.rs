@@ -380,7 +380,7 @@ async fn a_damaged_object_stops_no_loop_and_is_not_taken_for_gone() {
             .is_some_and(|c| c["status"] == "True" && c["message"].as_str().unwrap().contains("shop/broken is damaged"))
     })
     .await;
-    assert!(f.plane.get(&kept).await.unwrap().is_some(), "its owner is there, if nobody can read it");
+    assert!(f.plane.get(&kept).await.unwrap().is_some(), "its owner is there, although it cannot be read");
     f.delete_unread(&broken).await;
     f.until("the namespace goes with the last of it", &shop, |found| found.is_none()).await;
     f.delete_unread(&owner).await;

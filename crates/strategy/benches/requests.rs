@@ -74,7 +74,7 @@ fn applied(live: Option<&Value>, configuration: Value) -> Value {
         now: NOW,
         conversions: &Conversions::default(),
     };
-    apply::apply(KindTable::builtin(), kind("apps", "Deployment"), request).expect("nobody else owns fields")
+    apply::apply(KindTable::builtin(), kind("apps", "Deployment"), request).expect("no other manager owns fields")
 }
 
 #[divan::bench]

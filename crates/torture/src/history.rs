@@ -138,7 +138,7 @@ impl History {
                 }
                 RegisterCall::Swap { outcome: CallOutcome::Refused, .. } | RegisterCall::Read(_) => false,
             });
-            ensure!(sent, "{key}: nobody changed {from:?} to {to:?}, or it was refused");
+            ensure!(sent, "{key}: no client changed {from:?} to {to:?}, or it was refused");
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ mod tests {
         });
         for (case, bindings, name, expected) in [
             ("from the start everybody may", vec![], "east", true),
-            ("once the binding is empty nobody may", vec![closed.clone()], "east", false),
+            ("an empty binding allows no user", vec![closed.clone()], "east", false),
             (
                 "all below a workspace",
                 vec![closed.clone(), binding(group("system:clusters:root:acme"), "r")],

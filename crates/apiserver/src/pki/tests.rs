@@ -83,7 +83,7 @@ fn half_an_authority_stops_the_start() {
     let crashed = ApiServerConfig::in_directory(dir.path().join("crashed"), Seams::system());
     let folder = KeyFolder::open(crashed.data_dir.as_deref()).unwrap();
     folder.write("pki/ca.key", b"what a crash of the first start leaves").unwrap();
-    Pki::open(&crashed).expect("nobody has anything of it");
+    Pki::open(&crashed).expect("no client has a certificate of it");
 }
 
 #[test]

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(UrlPath::parse(&format!("/clusters/{id}/api")).unwrap().cluster, RequestedCluster::Id(id));
         for text in ["Root:Shop", "root:Shop", "root.", "a;b", "root:"] {
             let parsed = UrlPath::parse(&format!("/clusters/{text}/api")).unwrap();
-            assert_eq!(parsed.cluster, RequestedCluster::Invalid(text.into()), "nobody has it");
+            assert_eq!(parsed.cluster, RequestedCluster::Invalid(text.into()), "no logical cluster has it");
         }
         assert_eq!(
             UrlPath::parse("/clusters/root").unwrap().cluster,

@@ -102,7 +102,7 @@ async fn a_custom_kind_named_as_a_built_in_one_is_not_taken_for_it() {
     define(&admin, crd).await;
     let ask = json!({"apiVersion": "example.dev/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "a"}});
     let made = admin.post("/apis/example.dev/v1/asks", ask).await.expect(201).json();
-    assert!(made["spec"].is_null(), "nobody says who asks: {made}");
+    assert!(made["spec"].is_null(), "the review names no user: {made}");
 }
 
 #[tokio::test]

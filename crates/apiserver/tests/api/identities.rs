@@ -302,7 +302,7 @@ async fn certificates_of_others_proxies_and_own_serving_certificates() {
         ("its holder is no proxy", Some(&identities[0]), &forged[..], Ok("bob")),
         ("a proxy states its client", Some(&identities[1]), &forged[..], Ok("ann")),
         ("a proxy without a client is anonymous", Some(&identities[1]), &[], Err(403)),
-        ("nobody else states anything", None, &forged, Err(403)),
+        ("no other connection asserts a user", None, &forged, Err(403)),
     ] {
         let found = Dialer { identity, ..dial }.whoami(headers).await;
         assert_eq!(found.as_deref().map_err(|code| *code), expected, "{case}");

@@ -156,7 +156,7 @@ async fn a_policy_lays_objects_over_and_patches() {
                 assert_eq!(made["metadata"]["labels"], labels, "{case}");
                 assert!(
                     !made["metadata"]["managedFields"].to_string().contains(r#""f:l""#),
-                    "nobody owns what policies add"
+                    "no manager owns fields that policies add"
                 );
             }
             Err(message) => assert_eq!(answer.expect(403).message(), message, "{case}"),

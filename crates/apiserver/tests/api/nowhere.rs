@@ -43,7 +43,7 @@ async fn a_workspace_that_does_not_exist_is_named_to_those_who_may_look_for_it()
     for invalid in ["Root:Shop", "a;b", "root."] {
         let told = json!(["NotFound", format!("workspace {invalid:?} not found"), "workspaces", invalid]);
         assert_eq!(shown(&plane.admin().at(invalid).get(PODS).await), (404, told));
-        assert_eq!(plane.as_user("ann").at(invalid).get(PODS).await.code, 403, "nobody looks for it anywhere");
+        assert_eq!(plane.as_user("ann").at(invalid).get(PODS).await.code, 403, "it is looked up nowhere");
     }
     let unknown = plane.admin().at("1a2b3c4d5e6f7").get(PODS).await;
     assert_eq!(unknown.code, 404, "{}", unknown.text());

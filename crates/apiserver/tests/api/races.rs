@@ -149,7 +149,7 @@ async fn of_pods_that_are_to_go_at_once_none_stays_marked_whenever_its_client_le
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), settled).await.expect("nobody else removes what is marked");
+    tokio::time::timeout(Duration::from_secs(20), settled).await.expect("no other writer removes a marked object");
     assert!((1..60).contains(&left().await.len()), "some were not asked for long enough");
 }
 

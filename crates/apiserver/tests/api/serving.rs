@@ -608,7 +608,7 @@ async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
     let watch = sender.send_request(watch).await.unwrap();
     assert_eq!(watch.status(), StatusCode::OK);
     hands.forward(DAYS * 86_400);
-    assert_eq!(shown(&served.connect("http/1.1", false).await), before, "nobody has looked yet");
+    assert_eq!(shown(&served.connect("http/1.1", false).await), before, "it has not been read yet");
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(3601)).await;
     tokio::time::resume();
@@ -663,7 +663,7 @@ async fn a_connection_that_opens_streams_only_to_reset_them_is_ended() {
     assert_eq!(why, Some(ENHANCE_YOUR_CALM));
     let mut other = served.http2(true).await;
     let ready = other.send_request(self::request(served.address, "GET", "/readyz", String::new())).await.unwrap();
-    assert_eq!(ready.status(), StatusCode::OK, "nobody else is disturbed");
+    assert_eq!(ready.status(), StatusCode::OK, "other clients are not disturbed");
     drop((ready, other));
     served.shutdown.cancel();
     served.task.await.unwrap();

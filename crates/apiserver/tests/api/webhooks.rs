@@ -205,7 +205,7 @@ async fn patches_change_objects_in_turn() {
     configure(&admin, MUTATING, "a", vec![webhook("w", server.client("/first"), json!({}))]).await;
     let made = admin.post(MAPS, config_map("m", json!({}))).await.expect(201).json();
     assert_eq!(made["metadata"]["labels"], json!({"a": "1", "b": "2"}));
-    assert!(!made["metadata"]["managedFields"].to_string().contains("f:a"), "nobody owns what webhooks add");
+    assert!(!made["metadata"]["managedFields"].to_string().contains("f:a"), "no manager owns fields that webhooks add");
     configure(&admin, MUTATING, "c", vec![webhook("w", server.client("/own"), json!({}))]).await;
     let made = admin.post(MAPS, config_map("n", json!({}))).await.expect(201);
     let warning = made.headers["warning"].to_str().unwrap().to_owned();
@@ -510,7 +510,7 @@ async fn patches_cannot_move_objects_or_blow_them_up() {
     }
     let kept = admin.get(&format!("{MAPS}/m")).await.expect(200).json();
     assert!(kept["metadata"]["annotations"]["portolan.dev/clusters"].is_null(), "{kept}");
-    assert_eq!(kept["metadata"].get("managedFields"), None, "an empty list of owners is shown to nobody");
+    assert_eq!(kept["metadata"].get("managedFields"), None, "an empty list of owners is not shown");
 }
 
 #[tokio::test]
@@ -845,7 +845,7 @@ impl PodStreams for Ports {
             let name = object::name(&to.pod).to_owned();
             self.connected.lock().push((name.clone(), to.port));
             if name.starts_with("down") || to.port != 8443 {
-                return Err(Status::new(Reason::ServiceUnavailable, format!("nobody answers at {name}")));
+                return Err(Status::new(Reason::ServiceUnavailable, format!("no server answers at {name}")));
             }
             let (stream, mut end) = tokio::io::duplex(1024);
             let mut server = TcpStream::connect(self.to).await.map_err(Status::internal)?;

@@ -243,7 +243,7 @@ fn decoding_errors_have_kube_apiservers_messages() {
             r#"Status in version "v1" cannot be handled as a Event: converting (v1.Status) to (core.Event): unknown conversion"#,
         ),
         (
-            "a kind that nobody knows",
+            "an unknown kind",
             "",
             "ConfigMap",
             r#"{"apiVersion":"v1","kind":"Foo"}"#,

@@ -97,7 +97,7 @@ mod tests {
     async fn a_server_alone_has_every_post_until_it_leaves_it() {
         let (leases, stop) = (WorkerLeases::new(Arc::new(LeaderElection::standalone())), CancellationToken::new());
         let east: Uid = "east".parse().unwrap();
-        assert!(leases.end_of(&east, &stop).is_none(), "nobody asked for it yet");
+        assert!(leases.end_of(&east, &stop).is_none(), "no server has requested it yet");
         assert!(leases.holds(&east));
         let end = leases.end_of(&east, &stop).unwrap();
         assert!(!end.is_cancelled());

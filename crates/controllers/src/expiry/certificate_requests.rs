@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn a_request_goes_when_nobody_needs_it() {
         for (case, request, expected) in [
-            ("nobody decided", request(&json!([]), ""), Some("2026-01-02T10:00:00Z")),
-            ("nobody signed", request(&decided("Approved"), ""), Some("2026-01-02T12:00:00Z")),
+            ("no decision", request(&json!([]), ""), Some("2026-01-02T10:00:00Z")),
+            ("no certificate", request(&decided("Approved"), ""), Some("2026-01-02T12:00:00Z")),
             ("signed", request(&decided("Approved"), "bm9uZQ=="), Some("2026-01-01T13:00:00Z")),
             ("signed for less", request(&decided("Approved"), &ended()), Some("2026-01-01T00:00:00Z")),
             ("denied", request(&decided("Denied"), ""), Some("2026-01-01T13:00:00Z")),

@@ -63,7 +63,7 @@ mod tests {
         assert!(matches!(&refused, Err(PlaneError::Refused(status)) if status.code() == 409), "{refused:?}");
         assert!(now.get(&found.key).await.unwrap().is_some());
         assert!(matches!(expiry.reconcile(&found.key).await, Ok(WorkOutcome::Done)));
-        assert!(now.get(&found.key).await.unwrap().is_none(), "nobody wrote it since it was read");
+        assert!(now.get(&found.key).await.unwrap().is_none(), "it has not changed since it was read");
     }
 
     #[test]

@@ -197,7 +197,7 @@ async fn an_owner_that_is_shown_and_not_stored_keeps_its_dependents() {
         ("that one", role("view", "shown"), true),
         ("another one of its name", role("view", "stored"), false),
         ("one that is neither shown nor stored", role("none", "shown"), false),
-        ("what nobody can ask for", reference("authentication.k8s.io/v1", "TokenReview", "r", "u"), true),
+        ("a kind that cannot be read", reference("authentication.k8s.io/v1", "TokenReview", "r", "u"), true),
     ] {
         let uid = owner["uid"].as_str().unwrap().parse().unwrap();
         let resource = GroupResource::new("rbac.authorization.k8s.io", "clusterroles");
@@ -319,7 +319,7 @@ async fn where_an_owner_is_that_is_elsewhere_is_asked_once_and_only_for_what_was
     let owner = reference("v1", "ConfigMap", "away", object::meta_text(&away.object, "uid"));
     let one = s.create(owned(map("shop", "one"), &[&owner])).await;
     s.collector.reconcile(&Key::AllOwned(HOME)).await.unwrap();
-    assert_eq!((s.get(&one.key).await, s.events().await.len()), (None, 0), "among all there are nobody is looked for");
+    assert_eq!((s.get(&one.key).await, s.events().await.len()), (None, 0), "no lookup reads all objects");
     for (name, is_there) in [("two", true), ("three", false)] {
         let dependent = s.create(owned(map("shop", name), &[&owner])).await;
         if !is_there {

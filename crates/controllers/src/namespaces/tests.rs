@@ -58,7 +58,7 @@ impl StoreLayer for Failing {
 impl Kinds for Failing {
     fn of(&self, _: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
         let answer = if self.kinds.load(Ordering::Relaxed) {
-            Err(Status::internal("nobody knows"))
+            Err(Status::internal("the kinds are unknown"))
         } else {
             Ok(Surface::builtin())
         };
@@ -144,8 +144,8 @@ async fn what_cannot_be_deleted_is_told_and_keeps_nothing_else() {
     assert_eq!((s.is_empty("configmaps").await, s.is_empty("secrets").await), (false, true));
     s.failing.maps.store(false, Ordering::Relaxed);
     s.failing.kinds.store(true, Ordering::Relaxed);
-    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "something that nobody knows may be in it");
-    assert_eq!(s.wrong().await, [format!("DiscoveryFailed: {}", Status::internal("nobody knows"))]);
+    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "an object of an unknown kind may be in it");
+    assert_eq!(s.wrong().await, [format!("DiscoveryFailed: {}", Status::internal("the kinds are unknown"))]);
     assert!(s.is_empty("configmaps").await, "what is known goes all the same");
     s.failing.kinds.store(false, Ordering::Relaxed);
     s.namespaces.reconcile(&s.place).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_namespace_stays_for_what_any_damaged_definition_is_of() {
         assert!(s.failing.get(key).await.is_err());
     }
     assert_eq!(s.failing.known_damage().iter().map(|found| &found.key).collect::<Vec<_>>(), [&gears]);
-    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "there is a wheel, and nobody knows how to delete it");
+    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "there is a wheel, and its kind is unknown");
     assert!(s.wrong().await[0].contains("wheels.example.com"), "{:?}", s.wrong().await);
     let unread = Transaction::one(wheels, Expect::Damaged, None).and(wheel, Expect::Present, None);
     s.failing.commit(unread).await.unwrap();

@@ -310,7 +310,7 @@ mod tests {
         f.until("another logical cluster defines it", |f| f.has_seen(ChangeKind::Created, "one")).await;
         f.write(2, widgets(), "one", false).await;
         f.define(2, "widgets", false).await;
-        f.until("nobody defines it", |f| f.feeds.ends.is_empty()).await;
+        f.until("no logical cluster defines it", |f| f.feeds.ends.is_empty()).await;
         assert!(f.has_seen(ChangeKind::Deleted, "one"), "what happened before the end was seen");
         assert_eq!(f.feeds.tasks.len(), 2, "only definitions and bound schemas are followed");
         f.write(3, widgets(), "two", true).await;

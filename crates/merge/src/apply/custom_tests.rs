@@ -81,7 +81,7 @@ impl<'t> Writes<'t> {
     fn answer(&mut self, conversions: &Conversions) {
         self.calls += 1;
         let wanted = conversions.take_wanted().expect("an attempt ends for want of something");
-        assert!(managers::managed_fields(&wanted.object).is_none(), "nobody is shown who owns what");
+        assert!(managers::managed_fields(&wanted.object).is_none(), "the owners of fields are not shown");
         let converted = (self.webhook)(&wanted.object, &wanted.to);
         conversions.learn(wanted, converted);
     }
@@ -123,7 +123,7 @@ fn fields_of_another_version_are_compared_in_that_version() {
     let table = gauges(&[("v1", integers(&["size", "n"])), ("v2", integers(&["length", "n"]))], true);
     let mut writes = Writes { webhook: renamed, ..Writes::to(&table) };
     let first = writes.apply(None, "v1", "a", &json!({"size": 1, "n": 1})).unwrap();
-    assert_eq!(writes.calls, 0, "there was nobody before");
+    assert_eq!(writes.calls, 0, "there was no manager before");
     let live = renamed(&first, "example.dev/v2").unwrap();
 
     let refused = writes.apply(Some(&live), "v2", "b", &json!({"length": 2})).unwrap_err();

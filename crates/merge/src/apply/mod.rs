@@ -308,7 +308,8 @@ pub fn track_update(
     Ok(())
 }
 
-/// Returns the owners that a client sends, if it sends some that can be read. Through a subresource nobody edits them.
+/// Returns the owners that a client sends, if it sends some that can be read. They cannot be edited through a
+/// subresource.
 fn sent(frame: &Frame<'_>, new: &Value) -> Option<Managers> {
     let given = managers::managed_fields(new).filter(|_| frame.subresource.is_empty())?;
     let mut given = Managers::decode(Some(given)).ok().filter(|given| !given.is_empty())?;

@@ -213,7 +213,7 @@ fn equal_values_are_shared() {
     object.apply("a", json!({"metadata": {"name": "x"}, "data": {"l": "1"}})).unwrap();
     assert_eq!(object.at("/data"), json!({"k": "1", "l": "1"}), "b still owns k");
     object.apply("b", json!({"metadata": {"name": "x"}})).unwrap();
-    assert_eq!(object.at("/data"), json!({"l": "1"}), "nobody owns k any more");
+    assert_eq!(object.at("/data"), json!({"l": "1"}), "no manager owns k");
     assert_eq!(object.owners(), [r#"a Apply: {"f:data":{"f:l":{}}}"#]);
 }
 

@@ -78,7 +78,7 @@ fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
         ("what is ready there is not known", tainted(), "west=0", "", "east west", Some(waits)),
         ("it does not answer", tainted(), "east=0 west=0", "east", "east west", Some(waits)),
         ("the other does not answer", tainted(), "east=0 west=3", "west", "east west", Some(waits)),
-        ("nobody empties it", cluster("east"), "east=0 west=0", "", "east west", Some(waits)),
+        ("no drain empties it", cluster("east"), "east=0 west=0", "", "east west", Some(waits)),
     ] {
         let step = step(&of(east), ready, down, 7);
         assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
@@ -118,7 +118,7 @@ fn nothing_leaves_for_lack_of_a_place_but_a_policy_can_stop_it() {
     let mut east = cluster("east");
     std::sync::Arc::make_mut(&mut east.info).deleting = true;
     let ended = step(&PlacementCase::new(done, vec![east, cluster("west")]).on("east"), "", "", 7);
-    assert_eq!(words(&ended.record), "east-", "what has ended keeps nobody");
+    assert_eq!(words(&ended.record), "east-", "a workload that has ended keeps no copy");
     let stop =
         PlacementCase::new(deployment(1), clusters(&["east"])).by(policy(1, "p", json!({"count": 0}))).on("east");
     assert_eq!(words(&step(&stop, "east=1", "", 7).record), "east-");

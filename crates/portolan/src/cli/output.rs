@@ -10,7 +10,7 @@ pub(super) struct OutputClosed;
 
 impl std::fmt::Display for OutputClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nobody reads the output any more")
+        f.write_str("the reader has closed the output")
     }
 }
 

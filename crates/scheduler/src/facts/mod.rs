@@ -471,6 +471,6 @@ mod tests {
         assert!(facts.may_be_placed(&reach), "what was on it may be left");
         let mut facts = Facts::default();
         facts.note_place(&"unknown".parse().unwrap());
-        assert!(facts.may_be_placed(&reach), "something is on one that nobody knows");
+        assert!(facts.may_be_placed(&reach), "an object is on an unknown physical cluster");
     }
 }

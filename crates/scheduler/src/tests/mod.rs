@@ -829,7 +829,7 @@ async fn nothing_moves_because_something_is_damaged() {
     world.placed(&other("deployments.apps/shop/late"), "east").await;
     let left = world.get(&other("secrets/shop/of-lame")).await;
     assert_eq!(words(left.as_ref()), "east", "what a damaged workload may need stays");
-    assert_eq!(words(world.get(&web).await.as_ref()), "west", "nobody knows what the policy says");
+    assert_eq!(words(world.get(&web).await.as_ref()), "west", "the policy cannot be read");
     let late = shop("deployments.apps/shop/late");
     assert_eq!(words(world.get(&late).await.as_ref()), "");
     world.store.commit(Transaction::one(policy, Expect::Damaged, None)).await.unwrap();

@@ -634,7 +634,7 @@ mod tests {
             ("so many are left", &limited, amount(64, 64 * KIB), Some(amount(64, 64 * KIB)), 36),
             ("fewer are left than at first", &RangeRequest { limit: Some(10), ..all.clone() }, amount(0, 0), None, 10),
             (
-                "of those that are selected nobody knows how many",
+                "the number of selected objects is unknown",
                 &RangeRequest { labels: selected, limit: Some(1), ..slices.clone() },
                 amount(0, 0),
                 Some(amount(64, 64 * KIB)),

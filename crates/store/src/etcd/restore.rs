@@ -121,7 +121,7 @@ impl EtcdRestorer<'_> {
         let reading = tokio::task::spawn_blocking(move || {
             read(input, &mut |item| {
                 // A receiver that is gone has failed, and reports that itself.
-                send.blocking_send(item).map_err(|_| damaged("nobody reads on"))
+                send.blocking_send(item).map_err(|_| damaged("the reader has stopped"))
             })
         });
         while let Some(item) = items.recv().await {

@@ -355,7 +355,7 @@ async fn forgets_in_time(store: &DynStore, held: ResourceVersion) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
+    timeout(Duration::from_secs(20), gone).await.expect("no server holds it");
 }
 
 async fn change(store: &DynStore) {
@@ -407,7 +407,7 @@ async fn a_hold_that_is_given_up_while_it_is_told_ends_there() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         change(&other).await;
-        assert!(!is_in_etcd || !forgets(&other, at).await, "it is told although nobody waits");
+        assert!(!is_in_etcd || !forgets(&other, at).await, "it is published although no reader waits");
         drop(hold);
         forgets_in_time(&other, at).await;
     }

@@ -449,7 +449,7 @@ mod tests {
         let refused = lock(dir.path(), || assert!(is_in_use(dir.path())));
         assert!(matches!(refused, Err(OpenError::InUse(_))));
         drop(locked);
-        lock(dir.path(), || panic!("nobody holds it")).unwrap();
+        lock(dir.path(), || panic!("no process holds it")).unwrap();
         assert!(!is_in_use(dir.path()));
     }
 

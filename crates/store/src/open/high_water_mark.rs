@@ -190,7 +190,7 @@ fn private_file(path: &Path) -> io::Result<File> {
 
 fn refusal(path: &Path, what: &str) -> String {
     format!(
-        "{}: {what}. Restore a snapshot into a new data directory, or put back the file that is meant. Whoever deletes {NAME} instead goes on \
+        "{}: {what}. Restore a snapshot into a new data directory, or put back the file that is meant. An operator who deletes {NAME} instead goes on \
          with what is there: what was acknowledged and is not in it is lost without a word, and resourceVersions are given a second time, so \
          that clients must be started anew",
         path.display()

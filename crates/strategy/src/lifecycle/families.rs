@@ -166,7 +166,7 @@ mod tests {
         };
         let old = headless(json!({"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}));
         for (case, spec, old, families, policy) in [
-            ("nobody knows the endpoints", headless(json!({})), None, json!(["IPv4", "IPv6"]), BOTH),
+            ("the endpoints are unknown", headless(json!({})), None, json!(["IPv4", "IPv6"]), BOTH),
             (
                 "one family of them is given",
                 headless(json!({"ipFamilies": ["IPv6"]})),

@@ -199,7 +199,7 @@ mod tests {
         let user = |name: &str, group: &str| User { name: name.into(), groups: vec![group.into()], ..User::default() };
         for (case, user, namespace, expected) in [
             ("a group, cluster-wide", user("ann", "staff"), "other", true),
-            ("nobody", user("ann", "x"), "shop", false),
+            ("no permission", user("ann", "x"), "shop", false),
             ("a service account in its namespace", user("system:serviceaccount:shop:robot", ""), "shop", true),
             ("a namesake of another namespace", user("system:serviceaccount:x:robot", ""), "shop", false),
             ("masters", user("root", MASTERS), "shop", true),

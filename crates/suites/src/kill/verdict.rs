@@ -42,7 +42,7 @@ pub(super) fn nothing_lost(kubectl: &Kubectl, applied: &[Applied]) -> Result<()>
         }
     }
     let strange = found.keys().find(|(_, _, name)| name.starts_with("load-"));
-    ensure!(strange.is_none(), "nobody made {strange:?}");
+    ensure!(strange.is_none(), "no writer made {strange:?}");
     Ok(())
 }
 

@@ -69,7 +69,7 @@ fn a_change_that_was_observed_upstream_is_not_there_before_it_has_come_down() {
     let at = |stamp: i64, is_current: bool| CopyStatus { is_current, ..copy("east", stamp, counts.clone()) };
     for (case, before, copy, updated) in [
         ("it is on its way", Value::Null, at(1, true), Value::Null),
-        ("it has come, and nobody has looked", Value::Null, at(2, false), Value::Null),
+        ("it has come, and is not observed", Value::Null, at(2, false), Value::Null),
         ("what was of this template counts", json!(2), at(1, true), json!(2)),
         ("it has been acted on", Value::Null, at(2, true), json!(3)),
     ] {
@@ -165,12 +165,7 @@ fn conditions_are_the_worst_and_name_the_cluster() {
 fn conditions_of_others_stay_where_the_controllers_would_leave_them() {
     let before = |name: &str| json!({"conditions": [{"type": name, "status": "True"}]});
     for (case, kind, before, expected) in [
-        (
-            "a type of nobody's",
-            "Deployment.apps",
-            before("example.com/Signed"),
-            vec!["Available", "example.com/Signed"],
-        ),
+        ("an unknown type", "Deployment.apps", before("example.com/Signed"), vec!["Available", "example.com/Signed"]),
         ("a type of the controller's that is over", "Deployment.apps", before("ReplicaFailure"), vec!["Available"]),
         ("a type that comes from downstream", "StatefulSet.apps", before("Available"), vec!["Available"]),
         ("our own that is over", "Deployment.apps", before(SYNCED), vec!["Available"]),

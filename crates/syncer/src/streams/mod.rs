@@ -158,7 +158,7 @@ fn open_stream(asked: &StreamRequest<'_>, mut response: Response<Body>) -> Resul
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {
             let headers = headers::upstream(asked.headers, response.headers())
-                .ok_or_else(|| StreamError::Garbled("it changed to a protocol that nobody asked for".into()))?;
+                .ok_or_else(|| StreamError::Garbled("it changed to a protocol that was not requested".into()))?;
             Ok(OpenedStream::Upgraded(headers, hyper::upgrade::on(&mut response)))
         }
         code if asks_for_upgrade(asked.headers) => {

@@ -88,7 +88,8 @@ pub async fn proxy(client: &Client, asked: ProxiedRequest<'_>) -> Result<Proxied
     let mut response = sent.map_err(|error| StreamError::Unreachable(error_chain(&error)))?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let known = headers::upstream(headers, response.headers()).filter(|_| is_upgrade);
-        let known = known.ok_or_else(|| StreamError::Garbled("it changed to a protocol nobody asked for".into()))?;
+        let known =
+            known.ok_or_else(|| StreamError::Garbled("it changed to a protocol that was not requested".into()))?;
         return Ok(ProxiedAnswer::Upgraded(known, hyper::upgrade::on(&mut response)));
     }
     if response.status().is_informational() {

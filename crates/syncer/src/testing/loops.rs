@@ -20,6 +20,9 @@ async fn a_copy_that_is_deleted_each_time_is_made_less_and_less_often() {
     }
     let made = cluster.requests("POST").iter().filter(|path| path.contains("configmaps")).count();
     assert!((5..=12).contains(&made), "{made} copies in two minutes");
-    stage.until("one stays once nobody deletes it", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    stage
+        .until("one stays once no controller deletes it", async |_| cluster.all("configmaps").len() == 1)
+        .await
+        .unwrap();
     stage.handle.stop().await;
 }

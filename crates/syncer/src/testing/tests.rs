@@ -447,7 +447,9 @@ async fn what_must_run_once_waits_while_its_resource_is_not_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_physical_cluster_is_used_when_it_says_that_it_is_ready() {
-    for (case, code, is_used) in [("it starts", 500, false), ("not found", 404, false), ("nobody may ask", 403, true)] {
+    for (case, code, is_used) in
+        [("it starts", 500, false), ("not found", 404, false), ("reviews are forbidden", 403, true)]
+    {
         let cluster = FakeCluster::default();
         cluster.script(move |_, path| (path == "/readyz?").then(|| CannedAnswer::Answer(code, json!({}))));
         let stage = stage(&cluster).await;

@@ -318,7 +318,7 @@ fn a_copy_of_a_divided_set_has_only_ordinals_of_its_own() {
         ("fewer, as the bounds admit", 8, 0, Some(2), (5, 2, 1)),
         ("a user shrinks the set, and its share is not known yet", 6, 0, Some(3), (5, 1, 1)),
         ("all of its ordinals are gone", 4, 0, Some(3), (5, 0, 1)),
-        ("the set grows: those that nobody has wait for the decision", 20, 0, Some(9), (5, 3, 1)),
+        ("the set grows: ordinals without a copy wait for the decision", 20, 0, Some(9), (5, 3, 1)),
         ("a user moves the start into its range", 8, 6, Some(3), (6, 2, 6)),
         ("the copy has no share", 8, 0, None, (5, 0, 1)),
     ] {

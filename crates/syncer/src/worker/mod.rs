@@ -112,7 +112,7 @@ enum SyncError {
     #[error("{0} have not been read yet")]
     NotSynced(String),
     #[error(
-        "the physical cluster does not serve {resource} now, which proves no end: whoever knows that the copy has ended can say \
+        "the physical cluster does not serve {resource} now, which proves no end: an administrator who knows that the copy has ended can say \
          so by the annotation portolan.dev/write-off={name}"
     )]
     NotServed { resource: String, name: String },

@@ -111,7 +111,7 @@ impl Worker {
         if owing == Some(DebtPermission::Unproven) {
             let name = &entry.name;
             message = format!(
-                "{message}; until it is back nothing proves that this copy has ended: whoever knows that it has can say so \
+                "{message}; until it is back nothing proves that this copy has ended: an administrator who knows that it has can say so \
                  by the annotation portolan.dev/write-off={name}"
             );
         }

@@ -146,7 +146,7 @@ fn a_slice_lasts_as_long_as_a_poll() {
         assert!(poll(second.as_mut(), &woken).is_pending(), "there is one slice");
         assert_eq!(woken.times(), 0);
     });
-    assert_eq!(woken.times(), 1, "whoever waits is woken when the poll is over");
+    assert_eq!(woken.times(), 1, "the waiter is woken when the poll is over");
     assert!(poll(third.as_mut(), &woken).is_pending(), "the slice is the one's who was woken");
     assert_eq!(poll(second.as_mut(), &woken), Poll::Ready(2));
     assert_eq!((woken.times(), poll(third.as_mut(), &woken)), (2, Poll::Ready(3)));

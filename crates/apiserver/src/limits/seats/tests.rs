@@ -64,7 +64,7 @@ async fn seats_go_to_the_tenant_with_the_fewest_and_then_by_round() {
     let _second = is_served(&mut others_second).expect("it holds none now");
     assert!(is_served(&mut first).is_none());
     drop(newcomers);
-    let _first = is_served(&mut first).expect("nobody else waits");
+    let _first = is_served(&mut first).expect("no other request waits");
 }
 
 #[tokio::test(start_paused = true)]

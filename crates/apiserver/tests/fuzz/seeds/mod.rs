@@ -45,8 +45,8 @@ fn lines(text: &str) -> Vec<Vec<u8>> {
     text.lines().map(|line| line.as_bytes().to_vec()).collect()
 }
 
-/// Objects of the tests of validation that are taken: those behind are more of the same kinds, many of which nobody can
-/// create.
+/// Objects of the tests of validation that are taken: those behind are more of the same kinds, many of which no client
+/// can create.
 const BASES: usize = 128;
 
 /// The objects that tests of validation begin with.

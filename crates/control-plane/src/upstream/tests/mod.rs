@@ -159,7 +159,7 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
         ("a pod of its copy", made_from("pods", "a", owner, from("east")), "east", true),
         ("a pod of a copy that is elsewhere", made_from("pods", "b", owner, from("west")), "west", false),
         ("a pod of nothing above", made_from("pods", "c", Some(("Job", "x")), from("east")), "east", false),
-        ("a pod of nobody", made_from("pods", "d", None, from("east")), "east", false),
+        ("a pod without an owner", made_from("pods", "d", None, from("east")), "east", false),
         (
             "a claim of the pod",
             made_from("persistentvolumeclaims", "f", Some(("Pod", "a")), from("east")),
@@ -410,10 +410,10 @@ async fn a_generation_that_has_not_been_let_in_is_held() {
     };
     world.write(&web, &object(2)).await;
     let held = || async { world.0.get(&uid("east"), &web).await.unwrap().placed().unwrap().is_held };
-    assert!(!held().await, "nobody asks");
+    assert!(!held().await, "no request is there");
     let at = key("placements.portolan.dev", "deployments.apps-web");
     for (case, uid, status, expected) in [
-        ("nobody has asked", "web", json!({}), false),
+        ("no request", "web", json!({}), false),
         ("an earlier one has been let in", "web", json!({"admittedGeneration": 1}), true),
         ("that was another object", "old", json!({"admittedGeneration": 1}), false),
         ("this one has been let in", "web", json!({"admittedGeneration": 2}), false),
@@ -643,7 +643,7 @@ async fn a_heartbeat_is_kept_for_what_is_registered_and_goes_with_it() {
     let east = uid("east");
     let at = super::heartbeats::key(&east);
     world.0.heartbeat(&east, 1).await.unwrap();
-    assert_eq!(world.get(&at).await, None, "nobody has registered it");
+    assert_eq!(world.get(&at).await, None, "it is not registered");
     world.0.register(east.clone(), key("physicalclusters.portolan.dev", "east"));
     for unbroken in [1, 2] {
         world.0.heartbeat(&east, unbroken).await.unwrap();

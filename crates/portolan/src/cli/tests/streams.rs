@@ -147,7 +147,7 @@ async fn an_upgrade_is_spliced_through_and_ends_with_the_client_or_the_physical_
     root.delete("/apis/apps/v1/namespaces/default/deployments/web").await.unwrap();
     root.delete(EAST).await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, stream.read(&mut got)).await.unwrap();
-    assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0), "nobody keeps a line to what is gone");
+    assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0), "no stream to a pod that is gone stays open");
     plane.stop().await;
     stop.cancel();
 }

@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(found(&PageChecksums::default()), noted.map(|(block, _)| (block, 0)), "nothing is written yet");
         sums.write(&disk).unwrap();
         assert_eq!(found(&PageChecksums::default()), noted);
-        assert_eq!(sums.get(&disk, 5).unwrap(), 0, "nobody else's was touched");
+        assert_eq!(sums.get(&disk, 5).unwrap(), 0, "no other page was touched");
     }
 
     #[test]

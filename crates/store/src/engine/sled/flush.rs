@@ -148,7 +148,7 @@ mod tests {
         let running = |look: fn(&RunningFlush) -> usize| flusher.shared.state.lock().running.as_ref().map(look);
         let begun = MonotonicInstant::now();
         while running(|running| running.others.len()) != Some(1) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nobody came");
+            assert!(begun.elapsed() < Duration::from_secs(60), "no caller came");
             thread::yield_now();
         }
         assert!(begun.elapsed() >= WAKE_TIMEOUT);

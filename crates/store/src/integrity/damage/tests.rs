@@ -150,7 +150,7 @@ async fn a_damaged_object_is_named_and_all_others_are_read() {
         let (engine, store) = (scene.engine, &scene.store);
         let whole = store.current();
         scene.damage(&key(1, "b"));
-        assert_eq!(store.known_damage(), [], "{engine}: nobody has looked");
+        assert_eq!(store.known_damage(), [], "{engine}: it has not been read");
         assert!(is_broken(&store.get(&key(1, "b")).await), "{engine}");
         assert_eq!(store.known_damage(), [broken()], "{engine}");
         assert!(store.get(&key(1, "a")).await.unwrap().is_some(), "{engine}");
@@ -247,7 +247,7 @@ async fn a_damaged_object_is_only_deleted_as_such_and_leaves_nothing_behind() {
         assert_eq!(
             (seen.events.len(), seen.events[0].change),
             (1, ChangeKind::Updated),
-            "{engine}: nobody else is disturbed"
+            "{engine}: other objects are not affected"
         );
 
         let plain = Some(Record::of(&json!({"metadata": {}})));
@@ -309,7 +309,7 @@ async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
         let (engine, store, lost) = (scene.engine, &scene.store, key(1, "b"));
         store.compact(store.current()).await.unwrap();
         scene.forget(&lost);
-        assert_eq!(store.get(&lost).await.unwrap(), None, "{engine}: nobody knows of it yet");
+        assert_eq!(store.get(&lost).await.unwrap(), None, "{engine}: its damage is not known yet");
         let found = scene.audited();
         assert_eq!((found.objects.count, found.other.len()), (1, 0), "{engine}: {found}");
         assert!(
@@ -541,7 +541,7 @@ fn however_many_are_known_each_resource_with_damage_has_one_that_is() {
     note(2, "late");
     note(2, "later");
     let of_other = || ledger.all().into_iter().filter(|found| found.key.cluster.get() == 2).collect::<Vec<_>>();
-    assert_eq!(of_other().len(), 1, "whoever asks about it hears of damage");
+    assert_eq!(of_other().len(), 1, "a reader of it gets the damage");
     ledger.remove(&key(2, "late"));
     assert_eq!(of_other(), []);
     note(2, "later");

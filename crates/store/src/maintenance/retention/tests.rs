@@ -175,7 +175,7 @@ fn what_is_held_now_and_then_hides_no_failures() {
         ("it fails again", failed(), 2),
         ("nothing is due", Ok(CompactionOutcome::NotDue), 2),
         ("and again", failed(), 3),
-        ("what nobody holds was forgotten", Ok(CompactionOutcome::Partly), 0),
+        ("history without a hold was forgotten", Ok(CompactionOutcome::Partly), 0),
         ("it fails anew", failed(), 1),
         ("all was forgotten", Ok(CompactionOutcome::Done), 0),
     ] {

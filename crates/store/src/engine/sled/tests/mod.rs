@@ -100,7 +100,7 @@ fn a_batch_is_written_while_a_long_scan_goes_on_which_does_not_see_it() {
         .unwrap();
     });
     assert_eq!(read(&kv, |view| view.get(b"k0001").unwrap()).unwrap().unwrap(), vec![1; 7000]);
-    assert_eq!(kv.past.kept(), 0, "nothing is kept for nobody");
+    assert_eq!(kv.past.kept(), 0, "nothing is kept without a hold");
 }
 
 #[test]
