@@ -299,7 +299,7 @@ impl ClusterDirectory for Told {
 }
 
 /// Content of damaged objects before the damage.
-const MARK: &str = "nobody will read this";
+const MARK: &str = "no reader decodes this";
 
 /// Loops on a store where whatever `fill` wrote with the mark is damaged.
 async fn start_damaged<T>(

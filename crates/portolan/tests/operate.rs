@@ -21,7 +21,7 @@ use portolan_types::{GroupResource, LogicalClusterId, MonotonicInstant, ObjectKe
 use serde_json::json;
 
 /// User that does not own the store, when the tests run as root.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED_ID: u32 = 65_534;
 /// Time for a command on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -45,7 +45,7 @@ fn portolan(args: &[&str], dirs: &[&Path]) -> Command {
 /// Runs a command as a user with limited rights: root may write in any mode.
 fn as_another(mut command: Command, folder: &Path) -> Command {
     if fs::metadata(folder).unwrap().uid() == 0 {
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID);
     }
     command
 }

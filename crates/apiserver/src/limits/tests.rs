@@ -27,13 +27,13 @@ async fn requests_beyond_the_limits_get_429() {
     drop(first);
     assert!(enter(false).await.is_ok());
 
-    let nobody = User::default();
-    let [anns, bobs, nobodys] = [ann, bob, &nobody].map(|user| FlowKey { tenant: one, cluster: one, user });
+    let anonymous = User::default();
+    let [anns, bobs, anonymous_flow] = [ann, bob, &anonymous].map(|user| FlowKey { tenant: one, cluster: one, user });
     let others = FlowKey { tenant: two, cluster: two, user: ann };
     let held = [permits.watch(&anns).unwrap(), permits.watch(&anns).unwrap()];
     assert!(permits.watch(&anns).is_err(), "one user cannot take all of a logical cluster");
     let bobs = [permits.watch(&bobs).unwrap(), permits.watch(&bobs).unwrap()];
-    assert!(permits.watch(&nobodys).is_err(), "one logical cluster cannot take all");
+    assert!(permits.watch(&anonymous_flow).is_err(), "one logical cluster cannot take all");
     assert!(permits.watch(&others).is_ok());
     let stream = permits.stream(&anns).unwrap();
     assert_eq!(permits.stream(&others).err().map(|s| s.code()), Some(429), "streams are bounded apart from watches");

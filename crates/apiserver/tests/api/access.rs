@@ -864,9 +864,9 @@ async fn whom_somebody_inside_acts_as_is_no_stranger() {
     assert_eq!(answer["status"]["userInfo"]["username"], "stranger");
     inside.send("GET", "/api", &stranger, "").await.expect(200);
     inside.send("GET", "/api/v1/namespaces", &stranger, "").await.expect(403);
-    let nobody = [("content-type", "application/json"), ("impersonate-user", "system:anonymous")];
+    let as_anonymous = [("content-type", "application/json"), ("impersonate-user", "system:anonymous")];
     for path in [format!("{group}/selfsubjectaccessreviews"), format!("{group}/selfsubjectrulesreviews"), me.into()] {
-        inside.send("POST", &path, &nobody, "{}").await.expect(403);
+        inside.send("POST", &path, &as_anonymous, "{}").await.expect(403);
     }
     let eve = plane.as_user("eve").at("root:a");
     eve.post(&format!("{group}/selfsubjectaccessreviews"), asks).await.expect(403);

@@ -9,7 +9,7 @@ use crate::{
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// An object that is not there.
-const NOBODY: &str = "nobody";
+const UNKNOWN_NAME: &str = "unknown";
 
 /// A resource or subresource as discovery shows it.
 struct Listed {
@@ -39,8 +39,8 @@ impl Listed {
     fn object(&self) -> String {
         let collection = self.collection();
         match self.name.split_once('/') {
-            None => format!("{collection}/{NOBODY}"),
-            Some((_, sub)) => format!("{collection}/{NOBODY}/{sub}"),
+            None => format!("{collection}/{UNKNOWN_NAME}"),
+            Some((_, sub)) => format!("{collection}/{UNKNOWN_NAME}/{sub}"),
         }
     }
 }

@@ -392,23 +392,23 @@ async fn health_is_told_at_once_and_without_reasons_while_the_store_does_not_ans
     store.fall_silent();
     let grants = plane.api.use_grants(portolan_types::LogicalClusterId::ROOT).await;
     assert!(grants.is_err(), "what was known of root is forgotten");
-    let (nobody, admin) = (plane.as_user("nobody"), plane.admin());
+    let (stranger, admin) = (plane.as_user("nobody"), plane.admin());
     let began = tokio::time::Instant::now();
     for path in ["/livez", "/healthz", "/readyz"] {
-        let text = nobody.get(path).await.expect(500).text();
+        let text = stranger.get(path).await.expect(500).text();
         assert!(text.contains("[+]ping ok\n") && text.contains("[-]etcd failed: reason withheld\n"), "{path}: {text}");
         assert!(text.ends_with(&format!("{} check failed\n", &path[1..])), "{text}");
         assert!(admin.get(path).await.expect(500).text().contains("[-]etcd failed: tcp connect error"), "{path}");
-        nobody.get(&format!("{path}?exclude=etcd")).await.expect(200);
-        nobody.send("POST", path, &[], "").await.expect(500);
+        stranger.get(&format!("{path}?exclude=etcd")).await.expect(200);
+        stranger.send("POST", path, &[], "").await.expect(500);
     }
     admin.get("/livez/ping").await.expect(200);
     admin.get("/livez/etcd").await.expect(500);
     let took = began.elapsed();
     assert!(took < std::time::Duration::from_millis(100), "no probe waits for the store: {took:?}");
-    nobody.get("/livez/ping").await.expect(504);
+    stranger.get("/livez/ping").await.expect(504);
     assert!(began.elapsed() < std::time::Duration::from_secs(2), "who may ask is not waited for");
-    let refused = nobody.get(MAPS).await.expect(503).json();
+    let refused = stranger.get(MAPS).await.expect(503).json();
     assert_eq!(refused["message"], "the storage cannot be reached at present");
 }
 

@@ -94,16 +94,16 @@ async fn certificates_are_seen_over_http2() {
     let first = events.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(first.starts_with(b"{\"type\":\"ADDED\""));
 
-    let mut nobody = served.http2(false).await;
+    let mut anonymous = served.http2(false).await;
     let read = |path: &str| request(served.address, "GET", path, String::new());
-    assert_eq!(nobody.send_request(read(&path)).await.unwrap().status(), StatusCode::FORBIDDEN);
-    assert_eq!(nobody.send_request(read("/readyz")).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(nobody.send_request(read("/metrics")).await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_eq!(anonymous.send_request(read(&path)).await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_eq!(anonymous.send_request(read("/readyz")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(anonymous.send_request(read("/metrics")).await.unwrap().status(), StatusCode::FORBIDDEN);
 
     served.shutdown.cancel();
     let rest = events.collect().await.unwrap().to_bytes();
     assert!(rest.is_empty(), "watches end when the server does");
-    drop((admin, nobody));
+    drop((admin, anonymous));
     served.task.await.unwrap();
 }
 
@@ -201,8 +201,8 @@ async fn a_certificate_that_is_revoked_ends_its_connections_and_is_refused() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), renewed).await.expect("the administrator gets another one");
-    let mut nobody = served.http2(false).await;
-    assert_eq!(nobody.send_request(read("/readyz")).await.unwrap().status(), StatusCode::OK);
+    let mut anonymous = served.http2(false).await;
+    assert_eq!(anonymous.send_request(read("/readyz")).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -242,7 +242,7 @@ async fn a_namespace_stays_for_the_finalizers_of_others() {
 
 #[tokio::test]
 async fn a_namespace_stays_for_what_any_damaged_definition_is_of() {
-    const MARK: &str = "nobody will read this";
+    const MARK: &str = "no reader decodes this";
     let folder = tempfile::tempdir().unwrap();
     let open = || {
         let config = StoreConfig::new(Engine::Redb, Some(folder.path().to_owned()));

@@ -763,7 +763,7 @@ async fn a_scheduler_that_does_not_lead_decides_nothing_until_it_does() {
 }
 
 /// Content of damaged objects before the damage.
-const MARK: &str = "nobody will read this";
+const MARK: &str = "no reader decodes this";
 
 fn other(text: &str) -> ObjectKey {
     key(OTHER, text)

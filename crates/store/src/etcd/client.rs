@@ -519,11 +519,11 @@ mod tests {
     #[tokio::test]
     async fn where_nobody_listens_nothing_was_done_and_the_next_member_is_asked() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let nobody = format!("http://{}", taken.local_addr().unwrap());
+        let unanswered = format!("http://{}", taken.local_addr().unwrap());
         drop(taken);
         let next = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let somebody = format!("http://{}", next.local_addr().unwrap());
-        let client = EtcdClient::new(&EtcdConfig::new(vec![nobody, somebody])).unwrap();
+        let client = EtcdClient::new(&EtcdConfig::new(vec![unanswered, somebody])).unwrap();
         let (member, channel, _) = client.choose().await.unwrap();
         let sent = unary::<_, TxnResponse>(channel, "/etcdserverpb.KV/Txn", Request::new(TxnRequest::default())).await;
         let fault = client.failed(member, &sent.unwrap_err());

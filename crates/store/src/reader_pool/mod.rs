@@ -163,9 +163,9 @@ pub(crate) async fn run<R: PooledReader, T: Send + 'static>(
             let _ = reply.send(read(&reading));
         }
     });
-    let nobody = || backend(failed("reading the store: the file is damaged"));
-    let _place = reader.pool().queue_read(party, job).ok_or_else(nobody)?;
-    answer.await.unwrap_or_else(|_| Err(nobody()))
+    let reader_failed = || backend(failed("reading the store: the file is damaged"));
+    let _place = reader.pool().queue_read(party, job).ok_or_else(reader_failed)?;
+    answer.await.unwrap_or_else(|_| Err(reader_failed()))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const NAMES_COME: Duration = Duration::from_secs(5);
 /// Upstream owner of a downstream object.
 enum MakerLookup {
     /// The object is projected without an owner.
-    Nobody,
+    NoMaker,
     /// This upstream object owns it.
     Known(Box<UpstreamObject>),
     /// The owner is not known yet.
@@ -97,7 +97,7 @@ impl Worker {
                 return self.project_orphan(session, place, found).await;
             }
             MakerLookup::NotShown => return Ok(WorkOutcome::Done),
-            MakerLookup::Nobody => None,
+            MakerLookup::NoMaker => None,
             MakerLookup::Known(upstream) if plan::is_orphaning(&upstream.object) && self.is_shown(place, found) => {
                 return self.project_orphan(session, place, found).await;
             }
@@ -253,7 +253,7 @@ impl Worker {
             | ("jobs", Some("CronJob"))
             | ("endpointslices", Some("Service"))
             | ("persistentvolumeclaims", Some("Pod")) => {}
-            ("persistentvolumeclaims", None | Some("StatefulSet")) => return Ok(MakerLookup::Nobody),
+            ("persistentvolumeclaims", None | Some("StatefulSet")) => return Ok(MakerLookup::NoMaker),
             _ => return Ok(MakerLookup::NotShown),
         }
         let Some(controller) = controller else { return Ok(MakerLookup::NotShown) };

@@ -8,7 +8,7 @@ use super::{reader::reduce, *};
 
 #[tokio::test]
 async fn repaired_objects_are_noticed_at_once() {
-    const MARK: &str = "nobody will read this";
+    const MARK: &str = "no reader decodes this";
     let folder = tempfile::tempdir().unwrap();
     let config = || StoreConfig::new(Engine::Redb, Some(folder.path().to_owned()));
     let (cluster, namespace) = (LogicalClusterId::ROOT, "default".parse().unwrap());

@@ -200,7 +200,7 @@ fn a_panic_keeps_no_slice() {
 fn a_changed_flow_is_charged_to_both_flows() {
     let scheduler = FairPollScheduler::new(1);
     let connection = TaskFlow::of_new_connection(scheduler.clone());
-    let (nobody, somebody, other) = (connection.flow(), flow(1, 1), flow(2, 1));
+    let (unbilled, somebody, other) = (connection.flow(), flow(1, 1), flow(2, 1));
     let mut waits = pin!(task_flow(&scheduler, 2).work(future::ready(2)));
     let mut work = pin!(connection.work(future::poll_fn(|_| {
         belongs_to(somebody);
@@ -210,7 +210,7 @@ fn a_changed_flow_is_charged_to_both_flows() {
     assert_eq!(poll(work.as_mut(), &Arc::default()), Poll::Ready(()));
     let state = scheduler.0.lock();
     let had = |flow: FlowId| state.tenants.lines[&flow.cluster].0;
-    assert!(had(nobody) > Duration::ZERO && had(nobody) == had(somebody) && had(other) == Duration::ZERO);
+    assert!(had(unbilled) > Duration::ZERO && had(unbilled) == had(somebody) && had(other) == Duration::ZERO);
 }
 
 #[test]

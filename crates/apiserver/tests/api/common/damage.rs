@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Answer, Client, Plane};
 
 /// Content of the objects before they are damaged.
-const MARK: &str = "nobody will read this";
+const MARK: &str = "no reader decodes this";
 
 /// Returns a server that was restarted on its store with these objects damaged, each given as its collection and
 /// content. `prepare` creates intact objects.

@@ -531,7 +531,7 @@ async fn what_is_in_the_way_is_named_only_where_the_physical_cluster_is_register
 
 #[tokio::test]
 async fn a_damaged_event_stops_no_report() {
-    const MARK: &str = "nobody will read this";
+    const MARK: &str = "no reader decodes this";
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let config = StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));

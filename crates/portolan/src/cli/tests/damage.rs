@@ -4,7 +4,7 @@ use super::*;
 use crate::cli::workspaces::inspect_named;
 
 /// Content of objects that are to be damaged.
-const MARK: &str = "nobody will read this";
+const MARK: &str = "no reader decodes this";
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
