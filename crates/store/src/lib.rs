@@ -50,7 +50,7 @@ pub use api::shortage::SpaceShortage;
 pub use api::*;
 pub use encryption::{
     EncryptedStore, EncryptionKey, EncryptionProvider, EncryptionReport, EncryptionRule, Keyring, ReplaceError,
-    ResealedStore, ResourcePattern, examine_encryption, rewrite_embedded,
+    ResealedStore, ResourcePattern, examine_encryption, interrupted_rewrite, rewrite_embedded,
 };
 pub use engine::files::free_disk_space;
 pub use etcd::{

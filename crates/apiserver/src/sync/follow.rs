@@ -54,7 +54,8 @@ fn followed(scope: &WatchScope) -> String {
     match scope {
         WatchScope::Resource(resource, None) => resource.to_string(),
         WatchScope::Resource(resource, Some(cluster)) => format!("{resource} of logical cluster {cluster}"),
-        WatchScope::PlacedOn(uid) => format!("what is placed on {uid}"),
+        WatchScope::PlacedOn(uid) => format!("objects placed on {uid}"),
+        WatchScope::All => "all objects".to_owned(),
     }
 }
 

@@ -10,8 +10,8 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use portolan_apiserver::config::read_encryption_config;
 use portolan_store::{
-    EncryptionReport, Keyring, ResealedStore, StoreConfig, examine_encryption, inspect_each, open_etcd, open_to_read,
-    rewrite_embedded,
+    EncryptionReport, Keyring, ResealedStore, StoreConfig, examine_encryption, inspect_each, interrupted_rewrite,
+    open_etcd, open_to_read, rewrite_embedded,
 };
 use portolan_types::Seams;
 
@@ -136,6 +136,13 @@ impl VerifyEncryptionArgs {
         if self.data_dir.is_some() || is_etcd {
             let report = super::runtime()?.block_on(self.examine_store(&keyring))?;
             report_on("the store", &report, &mut bad)?;
+            let leftover = self.data_dir.as_deref().and_then(|dir| interrupted_rewrite(&store_in(dir)));
+            bad.extend(leftover.map(|path| {
+                let path = path.display();
+                format!(
+                    "{path} is left from an interrupted rewrite and may hold plain objects: rewrite the store again"
+                )
+            }));
         }
         for path in &self.snapshots {
             let mut report = EncryptionReport::default();
@@ -258,6 +265,12 @@ mod tests {
             assert!(code == FAILED && text.contains("in the history") && text.contains("shop/a"), "{engine}: {text}");
             rewrite(&data_dir, &fresh).unwrap();
             verify(&data_dir, &fresh, &[]).unwrap();
+            let leftover = data_dir.join("store.rewritten");
+            fs::create_dir(&leftover).unwrap();
+            let (code, text) = verify(&data_dir, &fresh, &[]).unwrap_err();
+            assert!(code == FAILED && text.contains("store.rewritten is left"), "{engine}: {text}");
+            rewrite(&data_dir, &fresh).unwrap();
+            assert!(!leftover.exists(), "{engine}: the next rewrite removes it");
             for bytes in [&b"hunter2hunter2"[..], b"hunter3hunter3"] {
                 assert!(!holds(&data_dir, bytes), "{engine}: no byte is left");
             }

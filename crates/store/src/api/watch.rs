@@ -13,6 +13,8 @@ pub enum WatchScope {
     Resource(GroupResource, Option<LogicalClusterId>),
     /// Objects whose placement record names this physical cluster before or after the write (the syncer's index).
     PlacedOn(String),
+    /// Every object of every logical cluster, for audits of the whole history.
+    All,
 }
 
 /// Effect of a write on its object.

@@ -16,5 +16,5 @@ mod tests;
 pub use cipher::{EncryptionKey, EncryptionProvider};
 pub use keyring::{EncryptionRule, Keyring, ResourcePattern};
 pub use layer::EncryptedStore;
-pub use replace::{ReplaceError, rewrite_embedded};
+pub use replace::{ReplaceError, interrupted_rewrite, rewrite_embedded};
 pub use resealed::{EncryptionReport, ResealedStore, examine_encryption};

@@ -13,7 +13,7 @@ use portolan_types::Seams;
 use super::{keyring::Keyring, resealed::ResealedStore};
 use crate::{
     api::OnDamage,
-    open::{OpenError, StoreConfig, open_to_read},
+    open::{DataDirLock, OpenError, StoreConfig, open_to_replace},
     snapshot::{SnapshotCounter, SnapshotError, SnapshotSummary, restore, save},
 };
 
@@ -53,12 +53,13 @@ pub async fn rewrite_embedded(
     counter: Option<&SnapshotCounter>,
 ) -> Result<SnapshotSummary, ReplaceError> {
     let dir = config.dir.clone().unwrap_or_default();
-    let [fresh, file] = ["rewritten", "rewritten.snapshot"].map(|ending| dir.with_extension(ending));
+    let [fresh, file] = rewrite_paths(&dir);
+    let fresh_config = StoreConfig::new(config.engine, Some(fresh.clone()));
+    // No process may write to the store before the new one is in its place.
+    let (store, old_lock) = open_to_replace(config, seams)?;
     // Leftovers of an interrupted attempt.
     remove(&fresh)?;
     remove(&file)?;
-    let fresh_config = StoreConfig::new(config.engine, Some(fresh.clone()));
-    let store = open_to_read(config, seams)?;
     let sealed = ResealedStore::new(store.clone(), keyring, seams.clone());
     let mut options = OpenOptions::new();
     let created = options.write(true).create_new(true).mode(0o600).open(&file).map_err(at(&file))?;
@@ -73,10 +74,23 @@ pub async fn rewrite_embedded(
     drop((sealed, store));
     remove(&file)?;
     let summary = restored.inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
+    let new_lock = DataDirLock::of(&fresh)?;
     exchange(&fresh, &dir)?;
     // The old store now has the name of the new one.
     remove(&fresh)?;
+    drop((old_lock, new_lock));
     Ok(summary)
+}
+
+/// Returns the paths that a rewrite of a store uses: the directory of the new store, and a snapshot.
+fn rewrite_paths(dir: &Path) -> [PathBuf; 2] {
+    ["rewritten", "rewritten.snapshot"].map(|ending| dir.with_extension(ending))
+}
+
+/// Returns what an interrupted rewrite of a store left behind. It may be the earlier store, with plain objects; the
+/// next rewrite removes it.
+pub fn interrupted_rewrite(dir: &Path) -> Option<PathBuf> {
+    rewrite_paths(dir).into_iter().find(|path| path.exists())
 }
 
 /// Exchanges two directories in one step, durably.

@@ -1,8 +1,8 @@
 //! Rewriting of a store with the present keys, and the search for objects that are not encrypted.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, Record, Seams};
+use portolan_types::{BoxFuture, ObjectKey, Record, Seams};
 
 use super::keyring::Keyring;
 use crate::api::{
@@ -121,6 +121,20 @@ impl EncryptionReport {
             self.unreadable.add(named(key));
         }
     }
+
+    /// Examines a state of an object in the history, which may be the latest one. The counts of keys are those of
+    /// latest states.
+    fn examine_earlier(&mut self, keyring: &Keyring, key: &ObjectKey, record: &Record) {
+        let is_encrypted = Keyring::is_encrypted(record);
+        let faults = if is_encrypted && keyring.open(key, record).is_err() {
+            &mut self.unreadable
+        } else if !is_encrypted && keyring.encrypts(key) {
+            &mut self.plain
+        } else {
+            return;
+        };
+        faults.add(format_args!("{}, in the history", named(key)));
+    }
 }
 
 /// Examines every object of a store and its whole history. `store` is the one below the encryption.
@@ -129,45 +143,35 @@ impl EncryptionReport {
 /// The errors of the store.
 pub async fn examine_encryption(store: &dyn Store, keyring: &Keyring) -> Result<EncryptionReport, StoreError> {
     let mut report = EncryptionReport::default();
-    let mut resources: BTreeSet<GroupResource> = keyring.resources().cloned().collect();
     let mut next = Some(RangeRequest::slices(RangeScope::All).skip_damaged());
     while let Some(request) = next {
         let page = store.range(request.clone()).await?;
         for stored in &page.objects {
             report.examine(keyring, &stored.key, &stored.record);
-            if keyring.encrypts(&stored.key) && !resources.contains(&stored.key.resource) {
-                resources.insert(stored.key.resource.clone());
-            }
         }
         next = request.next(&page);
     }
-    for resource in resources {
-        examine_history(store, keyring, resource, &mut report).await?;
-    }
+    examine_history(store, keyring, &mut report).await?;
     Ok(report)
 }
 
+/// Examines the history of every resource, also of those without an object that is left.
 async fn examine_history(
     store: &dyn Store,
     keyring: &Keyring,
-    resource: GroupResource,
     report: &mut EncryptionReport,
 ) -> Result<(), StoreError> {
     let (last, oldest) = (store.current(), store.oldest());
     if oldest >= last {
         return Ok(());
     }
-    let mut events = store.watch(WatchScope::Resource(resource, None), Some(oldest)).await?;
+    let mut events = store.watch(WatchScope::All, Some(oldest)).await?;
     let mut at = oldest;
     while at < last {
         let batch = events.next().await?;
         for event in &batch.events {
             for record in [Some(&event.record), event.previous.as_ref()].into_iter().flatten() {
-                // Latest states are counted already.
-                let is_plain = !Keyring::is_encrypted(record) && keyring.encrypts(&event.key);
-                if is_plain {
-                    report.plain.add(format_args!("{}, in the history", named(&event.key)));
-                }
+                report.examine_earlier(keyring, &event.key, record);
             }
         }
         at = batch.revision;

@@ -210,3 +210,35 @@ fn rules_are_checked_and_the_first_one_counts() {
     }
     assert_eq!(format!("{:?}", EncryptionKey::new("a", [7; 32])), "EncryptionKey(a)", "keys are not printed");
 }
+
+#[tokio::test]
+async fn the_history_is_examined_whatever_is_left_of_a_resource() {
+    let store = crate::open::memory();
+    let (sealing, layer) = over(&store, keyring(vec![aes("old", 1)]));
+    put(&sealing, "sealed", "one").await;
+    put(&store, "plain", "two").await;
+    for name in ["sealed", "plain"] {
+        store.commit(Transaction::one(key(name), Expect::Anything, None)).await.unwrap();
+    }
+    drop(layer);
+    let all = |provider| {
+        let rule = EncryptionRule { resources: vec![ResourcePattern::All], providers: vec![provider] };
+        Keyring::new(vec![rule]).unwrap()
+    };
+    let report = examine_encryption(&*store, &all(aes("old", 1))).await.unwrap();
+    assert!(
+        report.plain.first.iter().all(|found| found.contains("shop/plain\" of logical cluster root, in the history")),
+        "{report:?}"
+    );
+    assert!(!report.plain.is_empty() && report.unreadable.is_empty(), "{report:?}");
+    let report = examine_encryption(&*store, &all(aes("new", 2))).await.unwrap();
+    assert!(
+        report
+            .unreadable
+            .first
+            .iter()
+            .all(|found| found.contains("shop/sealed\" of logical cluster root, in the history")),
+        "{report:?}"
+    );
+    assert!(!report.unreadable.is_empty(), "{report:?}");
+}

@@ -51,7 +51,7 @@ impl EtcdCore {
             WatchScope::Resource(resource, cluster) => {
                 (self.layout.resource(resource, *cluster, None), TransactionView::Part)
             }
-            WatchScope::PlacedOn(_) => (self.layout.under(b'o', &[]), TransactionView::Whole),
+            WatchScope::PlacedOn(_) | WatchScope::All => (self.layout.under(b'o', &[]), TransactionView::Whole),
         };
         let opened = EtcdWatch::open(self, range_of(prefix), start).await;
         let mut watching = match opened {

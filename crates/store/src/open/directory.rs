@@ -66,6 +66,30 @@ impl LockedDataDir {
     pub(super) fn is_read_only(&self) -> bool {
         self.is_read_only
     }
+
+    /// Returns the lock once more: the directory stays locked until both are dropped. `None` if it was not locked.
+    ///
+    /// # Errors
+    /// Fails if the process has no file descriptor left.
+    pub(super) fn share_lock(&self) -> Result<Option<DataDirLock>, OpenError> {
+        let shared = self._lock.as_ref().map(File::try_clone).transpose();
+        Ok(shared.map_err(io_error("sharing the lock", &self.dir))?.map(|file| DataDirLock { _file: file }))
+    }
+}
+
+/// Lock of a data directory, held until it is dropped.
+pub(crate) struct DataDirLock {
+    _file: File,
+}
+
+impl DataDirLock {
+    /// Locks a data directory.
+    ///
+    /// # Errors
+    /// `InUse`; `Io` if the lock cannot be used.
+    pub(crate) fn of(dir: &Path) -> Result<Self, OpenError> {
+        lock(dir, || thread::sleep(LOCK_RETRY_PAUSE)).map(|file| Self { _file: file })
+    }
 }
 
 /// Locks the data directory and opens the engine's files in it.
@@ -263,10 +287,18 @@ fn lock(dir: &Path, pause: impl FnOnce()) -> Result<File, OpenError> {
         locked => locked,
     };
     match locked {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(dir.to_owned())),
+        // A directory that was exchanged meanwhile has another lock file.
+        Ok(()) if is_file_at(&file, &path).map_err(io_error("locking", &path))? => Ok(file),
+        Ok(()) | Err(TryLockError::WouldBlock) => Err(OpenError::InUse(dir.to_owned())),
         Err(TryLockError::Error(error)) => Err(io_error("locking", &path)(error)),
     }
+}
+
+/// Returns true if an open file is the one that a path names.
+fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    let (own, named) = (file.metadata()?, fs::metadata(path)?);
+    Ok((own.dev(), own.ino()) == (named.dev(), named.ino()))
 }
 
 /// Returns true if a process has the store in a directory open.
@@ -437,12 +469,12 @@ mod tests {
     use crate::snapshot::SnapshotError;
 
     #[test]
-    fn who_only_looks_keeps_nobody_from_starting() {
+    fn a_shared_lock_is_waited_for_and_an_exclusive_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(LOCK), []).unwrap();
         let looked = File::open(dir.path().join(LOCK)).unwrap();
         looked.lock_shared().unwrap();
-        assert!(!is_in_use(dir.path()), "another one that looks");
+        assert!(!is_in_use(dir.path()), "shared locks exclude only exclusive ones");
         assert!(matches!(lock(dir.path(), || {}), Err(OpenError::InUse(_))));
         let locked = lock(dir.path(), || looked.unlock().unwrap()).unwrap();
         assert!(is_in_use(dir.path()));
@@ -451,6 +483,19 @@ mod tests {
         drop(locked);
         lock(dir.path(), || panic!("no process holds it")).unwrap();
         assert!(!is_in_use(dir.path()));
+    }
+
+    #[test]
+    fn the_lock_file_of_a_replaced_directory_locks_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path(), || {}).unwrap();
+        let replaced = lock(dir.path(), || {
+            fs::remove_file(dir.path().join(LOCK)).unwrap();
+            fs::write(dir.path().join(LOCK), []).unwrap();
+            held.unlock().unwrap();
+        });
+        assert!(matches!(replaced, Err(OpenError::InUse(_))));
+        lock(dir.path(), || panic!("the new lock file is free")).unwrap();
     }
 
     /// Creates a store as a restore does.

@@ -16,7 +16,7 @@ use portolan_types::{ObjectKey, Record, Seams};
 
 use self::directory::prepare;
 pub(crate) use self::{
-    directory::{LockedDataDir, OccupiedDataDir, create_store},
+    directory::{DataDirLock, LockedDataDir, OccupiedDataDir, create_store},
     high_water_mark::MarkedDataDir,
 };
 pub use self::{
@@ -226,7 +226,19 @@ pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
 /// # Errors
 /// Returns the errors of [`find_engine`] and [`open`]; `ReadOnly`.
 pub fn open_to_read(config: StoreConfig, seams: &Seams) -> Result<DynStore, OpenError> {
+    open_to_replace(config, seams).map(|(store, _)| store)
+}
+
+/// Opens an existing, unused store for reading, and returns the lock of its directory, which outlives the store.
+///
+/// # Errors
+/// Returns the errors of [`open_to_read`].
+pub(crate) fn open_to_replace(
+    config: StoreConfig,
+    seams: &Seams,
+) -> Result<(DynStore, Option<DataDirLock>), OpenError> {
     let (kv, home) = directory::prepare_to_read(&config, seams)?;
+    let lock = home.share_lock()?;
     let room = if home.is_read_only() {
         DiskSpace::unlimited()
     } else {
@@ -235,7 +247,7 @@ pub fn open_to_read(config: StoreConfig, seams: &Seams) -> Result<DynStore, Open
     let dir = home.dir().to_owned();
     let store =
         assemble(StoreParts { kv, home: Some(home), room }, &config).map_err(|refusal| refusal.in_directory(dir))?;
-    Ok(Arc::new(store))
+    Ok((Arc::new(store), lock))
 }
 
 /// Opens an existing, unused store, reads all of it and closes it again. Finds also damage that opening does not see,

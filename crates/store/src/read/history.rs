@@ -114,7 +114,7 @@ impl<'a> WatchFilter<'a> {
     fn new(view: &dyn KvView, resources: &'a ResourceRegistry, scope: &'a WatchScope) -> Result<Self, StoreError> {
         let resource = match scope {
             WatchScope::Resource(resource, _) => resources.id_in(view, resource)?,
-            WatchScope::PlacedOn(_) => None,
+            WatchScope::PlacedOn(_) | WatchScope::All => None,
         };
         Ok(Self { resources, scope, resource })
     }
@@ -127,6 +127,7 @@ impl<'a> WatchFilter<'a> {
                 self.resource == Some(parts.resource) && cluster.is_none_or(|cluster| cluster == parts.cluster)
             }
             WatchScope::PlacedOn(_) => entry.placed,
+            WatchScope::All => true,
         };
         if !wanted {
             return Ok(None);
@@ -143,6 +144,7 @@ pub(crate) fn belongs_to_watch(scope: &WatchScope, event: &Event) -> bool {
             event.key.resource == *resource && cluster.is_none_or(|cluster| cluster == event.key.cluster)
         }
         WatchScope::PlacedOn(uid) => placed_on(event).any(|placed| placed == uid),
+        WatchScope::All => true,
     }
 }
 

@@ -35,7 +35,7 @@ impl ReadTenant {
     /// Returns the tenant of a watch.
     pub(crate) fn of_watch(scope: &WatchScope) -> Self {
         match scope {
-            WatchScope::Resource(_, None) => Self::Everybody,
+            WatchScope::Resource(_, None) | WatchScope::All => Self::Everybody,
             WatchScope::Resource(_, Some(cluster)) => Self::Cluster(*cluster),
             WatchScope::PlacedOn(uid) => Self::PhysicalCluster(uid.as_str().into()),
         }

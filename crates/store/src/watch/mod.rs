@@ -57,6 +57,7 @@ pub(crate) struct PublishedEvent {
 enum RingTopic {
     Resource(GroupResource),
     PlacedOn(String),
+    All,
 }
 
 impl RingTopic {
@@ -64,6 +65,7 @@ impl RingTopic {
         match scope {
             WatchScope::Resource(resource, cluster) => (Self::Resource(resource.clone()), *cluster),
             WatchScope::PlacedOn(uid) => (Self::PlacedOn(uid.clone()), None),
+            WatchScope::All => (Self::All, None),
         }
     }
 }
@@ -81,6 +83,7 @@ struct State {
     bytes: usize,
     resources: usize,
     placements: usize,
+    audits: usize,
     next_slot: SlotId,
     closed: bool,
 }
@@ -107,7 +110,7 @@ impl Hub {
     pub(crate) fn new(marks: StoreMarks, budget: RingBudget, metrics: &StoreMetrics) -> Self {
         let (watchers, ring_bytes) = (metrics.watchers.clone(), metrics.rings.clone());
         let state =
-            State { topics: HashMap::new(), bytes: 0, resources: 0, placements: 0, next_slot: 0, closed: false };
+            State { topics: HashMap::new(), bytes: 0, resources: 0, placements: 0, audits: 0, next_slot: 0, closed: false };
         Self {
             state: Mutex::new(state),
             last: marks.last.into(),
@@ -275,6 +278,7 @@ impl State {
         let counter = match topic {
             RingTopic::Resource(_) => &mut self.resources,
             RingTopic::PlacedOn(_) => &mut self.placements,
+            RingTopic::All => &mut self.audits,
         };
         *counter = counter.saturating_add_signed(change);
     }
@@ -292,6 +296,9 @@ impl State {
             for uid in uids {
                 self.append_to(&RingTopic::PlacedOn(uid.clone()), published, before, budget, wakers);
             }
+        }
+        if self.audits > 0 {
+            self.append_to(&RingTopic::All, published, before, budget, wakers);
         }
     }
 

@@ -48,6 +48,7 @@ fn watch_scopes() -> Vec<WatchScope> {
         WatchScope::Resource(pods(), Some(cluster(1))),
         WatchScope::Resource(roles(), Some(cluster(2))),
         WatchScope::PlacedOn("east".into()),
+        WatchScope::All,
     ]
 }
 

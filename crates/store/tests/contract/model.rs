@@ -136,6 +136,7 @@ fn concerns(scope: &WatchScope, event: &Event) -> bool {
             let records = [Some(&event.record), event.previous.as_ref()];
             records.into_iter().flatten().any(|record| record.header.placed_on.contains(uid))
         }
+        WatchScope::All => true,
     }
 }
 
