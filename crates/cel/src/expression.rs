@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_asks_who_may_do_what() {
+    fn an_expression_queries_the_authorizer() {
         let object = json!({"spec": {"replicas": 3}});
         let resource =
             ResourceCheck { resource: "pods".to_owned(), namespace: "default".to_owned(), ..ResourceCheck::default() };

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_mutating_policies_only_is_not_found_elsewhere() {
+    fn functions_of_mutating_policies_are_unknown_elsewhere() {
         assert!(find("jsonpatch.escapeKey", false).is_none());
         assert!(find("jsonpatch.escapeKey", true).is_some());
         assert!(find(".size", false).is_some());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_long_is_removed() {
+    fn unused_entries_expire() {
         let cache = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         for (name, unused) in

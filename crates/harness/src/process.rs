@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_command_has_started_is_gone_with_it() {
+    fn children_of_a_killed_command_are_killed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         let script = format!("sleep 60 & echo $! > '{}'; wait", file.display());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ended_says_so_with_its_log() {
+    fn an_ended_process_is_reported_with_its_log() {
         let logs = tempfile::tempdir().unwrap();
         let process = Process::spawn("talker", Path::new("sh"), ["-c", "echo last words"], logs.path()).unwrap();
         let error = loop {

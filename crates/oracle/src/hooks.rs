@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_say_what_is_answered() {
+    fn objects_match_the_response() {
         let review = |response: Value| json!({"apiVersion": "a/v1", "kind": "AdmissionReview", "response": response});
         for (path, says, expected) in [
             ("/other", json!({}), review(json!({"uid": "u", "allowed": true}))),

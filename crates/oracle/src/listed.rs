@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_explains_nothing_is_told() {
+    fn an_unused_reason_is_reported() {
         assert_eq!(listed().judge(&[outcome("equal", &[])], true).unused, ["no nodes"]);
         assert!(listed().judge(&[outcome("equal", &[])], false).unused.is_empty());
     }
 
     #[test]
-    fn a_reason_explains_no_more_than_it_says() {
+    fn a_listed_reason_covers_only_its_own_differences() {
         let nodes =
             |steps: &[&str]| steps.iter().map(|step| outcome(step, &["/body/spec/nodeName"])).collect::<Vec<_>>();
         for (case, steps, loose, tight) in [
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_what_the_list_says() {
+    fn the_documentation_page_equals_the_list() {
         let page = std::fs::read_to_string(repository().join("docs/compatibility.md")).unwrap();
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let listed = KnownDifferences::read(&KnownDifferences::file()).unwrap();

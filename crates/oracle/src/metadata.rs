@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_in_protobuf_says_who_it_is() {
+    fn a_protobuf_object_carries_its_type() {
         let meta = [text(1, b"web"), text(5, b"u-1"), text(6, b"7"), vec![7 << 3, 3]].concat();
         let expected = json!({"kind": "Pod", "metadata": {"name": "web", "uid": "u-1", "resourceVersion": "7"}});
         assert_eq!(tree(&envelope(b"Pod", &text(1, &meta))), Some(expected));

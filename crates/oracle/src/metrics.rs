@@ -259,7 +259,7 @@ c_count 3
     }
 
     #[test]
-    fn what_is_sent_is_what_it_should_be() {
+    fn sent_metrics_have_the_expected_values() {
         for body in [TEMPLATE, APPLIED, CONTROLLER] {
             assert!(serde_json::from_str::<Value>(body).is_ok_and(|body| body.is_object()), "{body}");
         }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_nothing_used_are_told() {
+    fn unused_patterns_are_reported() {
         let rule = DifferenceRule::parse(&json!({"reason": "r", "at": ["/a", "/b"], "in": ["x: *", "y: *"]})).unwrap();
         assert_eq!(rule.explains("y: step", "/a"), Some((0, 1)));
         assert_eq!(rule.explains("z: step", "/a"), None);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_leaves_out_what_is_particular() {
+    fn a_shape_omits_names_and_values() {
         for (at, kube, portolan, expected) in [
             ("/status", Some(422), Some(201), "/status 422 → 201"),
             ("/body/spec/containers/0/image", Some(1), None, "/body/spec/containers/*/image missing"),

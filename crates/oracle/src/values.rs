@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_loop_wrote_is_known_by_its_uid() {
+    fn writes_of_a_controller_are_known_by_uid() {
         let object = |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});
         let mut memory = ScriptMemory::new("space", &OracleWebhooks::default());
         memory.store("/a", &object("a", "1"));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused() {
+    fn an_invalid_schedule_is_refused() {
         for text in ["", "* * * *", "60 * * * *", "*/0 * * * *", "a * * * *", "5-x * * * *"] {
             assert_eq!(Schedule::parse(text), None, "{text}");
         }

@@ -38,7 +38,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_pod_waits_for_what_it_names() {
+async fn a_pod_waits_for_the_objects_it_references() {
     let f = Fixture::start().await;
     let volumes = json!([{"name": "v", "secret": {"secretName": "tls"}}]);
     f.create(&format!("{CORE}/pods"), pod("mounts", json!({"containers": [container(json!({}))], "volumes": volumes})))
@@ -72,7 +72,7 @@ async fn a_pod_waits_for_what_it_names() {
 }
 
 #[tokio::test]
-async fn a_pod_that_no_node_has_room_for_is_pending_and_says_why() {
+async fn a_pod_that_exceeds_every_node_is_pending_with_a_reason() {
     let f = Fixture::start().await;
     let asks = json!({"resources": {"requests": {"cpu": "100"}}});
     f.create(&format!("{CORE}/pods"), pod("large", json!({"containers": [container(asks)]}))).await;

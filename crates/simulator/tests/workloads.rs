@@ -172,7 +172,7 @@ async fn templates_are_kept_as_revisions_as_many_as_are_wanted() {
 }
 
 #[tokio::test]
-async fn what_a_deleted_workload_has_left_is_adopted_by_a_new_one() {
+async fn orphans_of_a_deleted_workload_are_adopted() {
     for (kind, resource) in
         [("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")]
     {
@@ -266,7 +266,7 @@ async fn a_claim_is_bound_to_a_volume_that_goes_with_it() {
 }
 
 #[tokio::test]
-async fn whoever_looks_sees_that_it_is_simulated() {
+async fn objects_show_that_the_cluster_is_simulated() {
     let f = Fixture::start().await;
     f.create(&format!("{APPS}/deployments"), workload("Deployment", 1)).await;
     f.until(&format!("{APPS}/deployments/web"), |d| d["status"]["readyReplicas"] == 1).await;

@@ -249,7 +249,7 @@ fn without_a_schema_nothing_is_pruned() {
 }
 
 #[test]
-fn nulls_that_are_applied_are_judged_and_those_that_are_sent_go() {
+fn applied_nulls_are_validated_and_sent_nulls_are_dropped() {
     let text = json!({"type": "string"});
     let spec = json!({"type": "object", "properties": {
         "a": text, "d": {"type": "string", "default": "x"}, "n": {"type": "string", "nullable": true}}});

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_with_a_selector_must_bring() {
+    fn events_that_a_watch_with_a_selector_must_deliver() {
         use WatchEventKind::{Added, Deleted, Modified};
         let write = |from, to| ("k".to_owned(), from, to);
         // Even, odd, odd, even, deleted, and odd again.

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_must_bring() {
+    fn events_that_a_watch_must_deliver() {
         let history = History::new();
         let done = |from, to| RegisterCall::Swap { from, to, outcome: CallOutcome::Done };
         history.note("k", 0, done(None, Some(1)), Some(10));

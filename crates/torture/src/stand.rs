@@ -181,7 +181,7 @@ impl Stand {
             InjectedFault::Full => self.without_room(),
             InjectedFault::Eio => self.failed_sync(),
             InjectedFault::Clock => self.clocks.get(victim).context("the clock cannot jump")?.jump(turn),
-            InjectedFault::Slow => slowed(self.who_syncs(victim)?),
+            InjectedFault::Slow => slowed(self.syncing_process(victim)?),
             InjectedFault::Stall => self.stalled(victim, turn),
             InjectedFault::KillEtcd => {
                 let etcd = self.etcd.as_mut().context("there is no etcd")?;
@@ -208,14 +208,14 @@ impl Stand {
     }
 
     /// Returns the process whose syncs make writes durable.
-    fn who_syncs(&self, victim: usize) -> Result<u32> {
+    fn syncing_process(&self, victim: usize) -> Result<u32> {
         self.etcd.as_ref().map_or(Ok(self.servers[victim].pid()), |etcd| Ok(etcd.pid(etcd.leader()?)))
     }
 
     /// Makes syncs take two seconds each, and then one so long that the server must answer a waiting write with an
     /// unknown outcome. If the syncs are the server's own, reads continue meanwhile.
     fn stalled(&self, victim: usize, turn: usize) -> Result<()> {
-        let (pid, config) = (self.who_syncs(victim)?, self.servers[victim].workspace("root"));
+        let (pid, config) = (self.syncing_process(victim)?, self.servers[victim].workspace("root"));
         traced(pid, "delay_enter=2000000", STALLED)?;
         let tracer = Tracer::start(pid, "delay_enter=60000000")?;
         std::thread::sleep(UNDER_WAY);

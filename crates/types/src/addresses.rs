@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_apart_in_whatever_form_they_come() {
+    fn addresses_are_distinguished_in_every_notation() {
         for (address, expected) in [
             ("10.0.0.1", Locality::Private),
             ("192.168.1.1", Locality::Private),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_declares_nothing_is_refused_with_the_reason() {
+    fn an_empty_declaration_is_refused_with_the_reason() {
         let many: serde_json::Map<String, Value> = (0..65).map(|n| (format!("f{n}"), json!("Secret"))).collect();
         for (text, part) in [
             ("spec.x: Secret", "not a JSON map"),

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_tree_says_counts() {
+    fn only_the_tree_determines_the_value() {
         let read = |text: &str| fingerprint(&serde_json::from_str(text).unwrap());
         assert_eq!(read(r#"{"a":1,"b":[true,null]}"#), read(r#"{"b":[true,null],"a":1}"#), "the order of keys");
         for (case, one, other) in [

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_told_in_gos_words() {
+    fn invalid_numbers_have_gos_error_text() {
         for (text, expected) in [
             ("7", Ok(7)),
             ("-7", Ok(-7)),

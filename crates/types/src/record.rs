@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_holds_what_selectors_and_collectors_need() {
+    fn the_header_serves_selectors_and_garbage_collection() {
         let record = Record::of(&json!({"metadata": {
             "uid": "u", "labels": {"b": "2", "a": "1"}, "finalizers": ["x/y"], "deletionTimestamp": "2026-01-01T00:00:00Z",
             "ownerReferences": [{"uid": "o"}],

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn parties_take_turns_whoever_came_first() {
+    fn flows_take_turns_independent_of_arrival() {
         let mut turns = RoundRobinQueue::new(usize::MAX);
         for (party, job) in [('a', "a1"), ('a', "a2"), ('a', "a3"), ('b', "b1"), ('c', "c1"), ('b', "b2")] {
             turns.push(party, job);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_no_longer_leaves_nothing_behind() {
+    fn a_cancelled_waiter_leaves_no_state() {
         let mut turns = RoundRobinQueue::new(1);
         let ticket = turns.push('a', "a1");
         turns.push('a', "a2");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_has_no_turn() {
+    fn a_removed_flow_gets_no_turn() {
         let mut turns = RoundRobinQueue::new(1);
         for job in ["a1", "a2"] {
             turns.push('a', job);

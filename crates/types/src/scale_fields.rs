@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_a_scale_are_where_the_definition_says() {
+    fn a_scale_reads_the_paths_of_the_definition() {
         let version = json!({"subresources": {"scale": {
             "specReplicasPath": ".spec.workers.count", "statusReplicasPath": ".status.workers.running"}}});
         let scale = ScaleFields::of_version(&version).unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_replicas_is_left_alone() {
+    fn an_invalid_replica_count_is_left_alone() {
         let scale = ScaleFields::new(".spec.replicas", ".status.replicas").unwrap();
         for (case, object) in [
             ("nothing there", json!({"spec": {}, "status": {}})),

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_no_more_than_kubernetes_does() {
+    fn a_response_has_no_additional_fields() {
         let shown = |status: Status| {
             let value = status.to_value();
             (value.get("reason").cloned(), value.get("details").cloned())

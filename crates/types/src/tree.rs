@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_stays_nothing_and_what_is_damaged_is_told() {
+    fn null_stays_null_and_damage_is_reported() {
         for managed in [ManagedFields::AsText, ManagedFields::LeftOut] {
             assert_eq!(read(br#"{"metadata":null}"#, managed).unwrap(), json!({"metadata": null}));
             for damaged in [&b"{"[..], b"[]", br#"{"metadata":[]}"#, br#"{"metadata":{}} x"#] {

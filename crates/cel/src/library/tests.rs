@@ -16,7 +16,7 @@ fn every_function_of_the_table_is_there() {
 }
 
 #[test]
-fn functions_refuse_what_they_are_not_for() {
+fn functions_refuse_wrong_argument_types() {
     for line in include_str!("../functions.txt").lines() {
         let name = line.split(' ').next().unwrap_or_default();
         let general =

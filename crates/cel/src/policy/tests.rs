@@ -231,7 +231,7 @@ fn a_mutation_makes_a_configuration_or_a_patch() {
 }
 
 #[test]
-fn what_stands_in_many_places_does_not_grow_without_bound() {
+fn repeated_subexpressions_have_bounded_growth() {
     let mut expression = "'x'".to_owned();
     for _ in 0..6 {
         expression = format!("cel.bind(a, {expression}, [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a])");

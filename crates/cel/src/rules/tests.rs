@@ -204,7 +204,7 @@ fn transition_rules_run_where_there_is_an_old_value_to_compare() {
 }
 
 #[test]
-fn what_was_wrong_before_and_did_not_change_only_warns() {
+fn an_unchanged_invalid_value_only_warns() {
     let validator = validator(&json!({"type": "object", "properties": {
         "a": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]},
         "b": {"type": "integer"},

@@ -506,7 +506,7 @@ fn fields_that_go_always_writes_are_present() {
 }
 
 #[test]
-fn yaml_means_what_it_means_to_go() {
+fn yaml_has_gos_semantics() {
     let read = |text: &str| decode_any(MediaType::Yaml, text.as_bytes()).unwrap();
     for (text, expected) in [
         ("a: yes", json!({"a": true})),

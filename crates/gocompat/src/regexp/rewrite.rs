@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_mean_in_go() {
+    fn patterns_have_gos_semantics() {
         for (pattern, text, expected) in [
             (r"^\d+$", "12", true),
             (r"^\d+$", "١٢", false),

@@ -250,7 +250,7 @@ fn an_apply_without_effect_changes_nothing() {
 }
 
 #[test]
-fn times_alone_are_no_change() {
+fn timestamps_alone_are_no_change() {
     let with_time = |time: &str, rv: &str| json!({"data": {"k": "1"}, "metadata": {"resourceVersion": rv, "managedFields": [{"manager": "a", "time": time}]}});
     let mut new = with_time(LATER, "7");
     assert!(keep_times(&with_time(NOW, "6"), &mut new));
@@ -454,7 +454,7 @@ fn scaling_does_not_own_unowned_replicas() {
 }
 
 #[test]
-fn replicas_that_nobody_owns_were_there_before_a_scale_is_applied() {
+fn unowned_replicas_existed_before_a_scale_is_applied() {
     let mut object = Object::new(kind("apps", "v1", "deployments"));
     object.apply("a", json!({"metadata": {"name": "x", "labels": {"l": "v"}}})).unwrap();
     object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(5));
@@ -703,7 +703,7 @@ fn conflicts_are_reported_in_the_order_of_owners() {
 }
 
 #[test]
-fn an_element_that_somebody_owns_by_its_default_keys_stays() {
+fn an_element_owned_by_its_default_keys_stays() {
     let mut pod = Object::new(kind("", "v1", "pods"));
     pod.apply("c", json!({"spec": {"schedulingGates": [{}]}})).unwrap();
     pod.write("server", None, |new| new["spec"]["schedulingGates"] = json!([{"name": ""}]));
@@ -727,7 +727,7 @@ fn an_emptied_element_is_removed() {
 }
 
 #[test]
-fn an_emptied_element_that_nobody_applied_is_refused() {
+fn an_emptied_element_without_an_applied_owner_is_refused() {
     let mut policy = Object::new(kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies"));
     policy.apply("a", policy_with(json!([{"name": "n", "expression": "true"}]))).unwrap();
     policy.apply("b", policy_with(json!([{"name": "m", "expression": "true"}]))).unwrap();

@@ -104,7 +104,7 @@ fn scalars_are_checked_by_kube_apiservers_types() {
 }
 
 #[test]
-fn nothing_is_applied_to_what_does_not_fit_its_kind() {
+fn a_patch_that_does_not_fit_the_kind_is_refused() {
     let fields = json!({"f:metadata": {"f:labels": {}}});
     let why = "(ns/x; /v1, Kind=ServiceAccount)";
     let element = ".secrets: element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)";

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_protobuf_is_shown() {
+    fn an_invalid_protobuf_body_is_shown() {
         assert_eq!(object(b"{}"), json!({"no protobuf": "e30="}));
         assert_eq!(message(&[0x0a, 0x7f], 0), None);
     }

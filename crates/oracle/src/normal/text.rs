@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_varies_is_replaced() {
+    fn varying_values_are_replaced() {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let uid = "123e4567-e89b-12d3-a456-426614174000";
         for (text, expected) in [

@@ -32,7 +32,7 @@ fn counts(index: &PodIndex) -> (usize, usize) {
 }
 
 #[test]
-fn what_is_older_than_what_is_known_changes_nothing() {
+fn an_older_event_changes_nothing() {
     let index = PodIndex::default();
     let (pending, up) = (pod("a", 5, Value::Null), pod("a", 7, ready()));
     index.observe(&key(&up), &up);
@@ -56,7 +56,7 @@ fn what_is_older_than_what_is_known_changes_nothing() {
 }
 
 #[test]
-fn a_listing_takes_out_what_it_does_not_show() {
+fn a_normalized_list_drops_hidden_fields() {
     let index = PodIndex::default();
     let (gone, stays, new) = (pod("a", 1, ready()), pod("b", 2, ready()), pod("c", 9, ready()));
     for known in [&gone, &stays, &new] {
@@ -150,7 +150,7 @@ fn a_pod_goes_to_the_emptiest_node_that_takes_it() {
 }
 
 #[test]
-fn a_pod_that_fits_nowhere_is_told_why_as_kubernetes_does() {
+fn a_pod_that_fits_no_node_has_the_schedulers_message() {
     let index = PodIndex::default();
     index.put_node("n1", Some(node(json!({"disk": "ssd"}), Value::Null)));
     index.put_node("n2", Some(node(json!({}), json!({"spec": {"unschedulable": true}}))));

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_late_is_not_started() {
+    fn a_missed_start_past_its_deadline_is_skipped() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let cron = json!({"spec": {"startingDeadlineSeconds": 60}});
         for (now, expected) in [("2026-01-01T00:01:00Z", false), ("2026-01-01T00:01:01Z", true)] {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_stays_while_new_pods_wait() {
+    fn old_pods_stay_while_new_pods_are_pending() {
         let strategy = RolloutStrategy::Rolling { surge: 1, unavailable: 0 };
         for (case, new, old, expected) in [
             ("the new one waits", set(1, 0), vec![set(2, 2)], (1, vec![2])),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_hold_bounds_what_is_forgotten() {
+    fn the_lowest_hold_bounds_compaction() {
         let holds = RevisionHolds::default();
         assert_eq!(holds.bound(9), 9);
         let (five, also_five, seven) = (holds.hold(|| 5), holds.hold(|| 5), holds.hold(|| 7));

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_told_once_there_is_some() {
+    fn progress_is_reported_once_it_is_known() {
         let opening = OpenProgress::default();
         assert_eq!(opening.percent(), None);
         for (part, percent) in [(0.0, 0), (0.3, 30), (0.9, 90), (7.0, 100), (f64::NAN, 0)] {

@@ -300,7 +300,7 @@ mod tests {
     };
 
     #[tokio::test(flavor = "current_thread")]
-    async fn who_lists_all_there_is_lets_others_run_in_between() {
+    async fn a_full_list_yields_to_other_readers() {
         let dir = tempfile::tempdir().unwrap();
         for engine in [Engine::Redb, Engine::Memory] {
             let store = open(StoreConfig::new(engine, Some(dir.path().into())), Seams::system()).unwrap();

@@ -212,7 +212,7 @@ fn rules_are_checked_and_the_first_one_counts() {
 }
 
 #[tokio::test]
-async fn the_history_is_examined_whatever_is_left_of_a_resource() {
+async fn the_history_of_resources_without_objects_is_examined() {
     let store = crate::open::memory();
     let (sealing, layer) = over(&store, keyring(vec![aes("old", 1)]));
     put(&sealing, "sealed", "one").await;

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_engine_panics_with_behind_the_guard_is_not_told_as_a_panic() {
+    fn only_panics_of_the_engine_under_the_guard_become_errors() {
         install_panic_hook();
         let hushed = Arc::new(Mutex::new(Vec::new()));
         let (next, noted, here) = (std::panic::take_hook(), hushed.clone(), std::thread::current().id());

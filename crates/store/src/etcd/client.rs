@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn who_started_it_is_told_where_to_look() {
+    fn startup_errors_name_the_endpoint() {
         let url = "https://10.0.0.1:2379";
         let unreachable = |why: &str| EtcdFault::Unreachable(why.into()).at(url);
         let refused = |why: &str| EtcdFault::Refused(why.into()).at(url);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nobody_listens_nothing_was_done_and_the_next_member_is_asked() {
+    async fn a_refused_connection_fails_over_to_the_next_member() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let unanswered = format!("http://{}", taken.local_addr().unwrap());
         drop(taken);

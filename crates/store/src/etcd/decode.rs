@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_told_once_it_is_whole_and_no_more_than_one_is_kept() {
+    fn transactions_are_delivered_complete_and_one_at_a_time() {
         let mut collector = TransactionCollector::default();
         for (events, is_fragment, whole, kept) in [
             (vec![3, 3, 4], true, vec![(3, 2)], 1),

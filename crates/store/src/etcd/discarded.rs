@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_from_before_what_is_remembered_begins_anew() {
+    fn a_watch_from_before_the_remembered_losses_starts_over() {
         let (losses, scope) = (DiscardLog::default(), WatchScope::Resource(GroupResource::new("", "pods"), None));
         let last = REMEMBERED as u64 + 2;
         (1..=last).for_each(|number| losses.add(lost(number), 0));

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_somebody_else_names_no_object_and_is_told_as_far_as_it_says() {
+    fn a_foreign_etcd_key_is_reported_by_its_printable_part() {
         let layout = layout(0);
         let (pods, seven) = (GroupResource::new("", "pods"), LogicalClusterId::new(7));
         let object = layout.object(&ObjectKey::cluster_scoped(seven, pods.clone(), "a".parse().unwrap()));

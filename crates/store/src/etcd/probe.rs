@@ -93,7 +93,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_member_that_is_not_there_is_told_with_the_flag_to_look_at() {
+    async fn an_unreachable_etcd_member_is_reported_with_its_flag() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", taken.local_addr().unwrap());
         drop(taken);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_keeps_no_turn() {
+    async fn a_cancelled_read_releases_its_permit() {
         let readers = ReadLimiter::new();
         let held = join_all((1..=MAX_READS as u64).map(|number| readers.acquire(party(number)))).await;
         let mut waiting: Vec<_> = (0..10).map(|_| Box::pin(readers.acquire(party(9)))).collect();

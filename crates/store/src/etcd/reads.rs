@@ -615,7 +615,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_have_what_is_wanted_and_are_no_larger_than_they_should_be() {
+    fn pages_are_complete_and_within_their_limits() {
         const KIB: usize = 1 << 10;
         let all = RangeRequest::all(RangeScope::All);
         let slices = RangeRequest { bytes: Some(256 * KIB), ..all.clone() };

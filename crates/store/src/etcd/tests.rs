@@ -130,7 +130,7 @@ fn is_damaged<T>(outcome: Result<T, StoreError>, expected: Damage) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
+async fn a_repair_by_another_server_is_seen() {
     let (one, other, intruder) = servers().await;
     let mend = |name| other.commit(Transaction::one(key(name), Expect::Damaged, None));
     for (name, why, left) in [("b", Damage::Checksum, "a c"), ("c", Damage::Missing, "a")] {
@@ -192,7 +192,7 @@ async fn until(case: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
+async fn a_foreign_etcd_key_is_reported_and_blocks_no_request() {
     let (one, other, intruder) = servers().await;
     let (cluster, maps) = (LogicalClusterId::new(1), GroupResource::new("", "configmaps"));
     let scope = WatchScope::Resource(maps.clone(), Some(cluster));
@@ -237,7 +237,7 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn what_only_indexes_name_of_a_logical_cluster_that_is_gone_goes_too() {
+async fn dangling_index_entries_go_with_their_logical_cluster() {
     let (one, other, intruder) = servers().await;
     intruder.remove(&key("b")).await;
     let missing = DamagedObject { key: key("b"), why: Damage::Missing };
@@ -318,7 +318,7 @@ async fn large_objects_that_an_index_names_are_read_in_as_many_answers_as_it_tak
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn of_many_keys_of_somebody_else_each_read_notes_some() {
+async fn each_read_reports_a_bounded_number_of_foreign_keys() {
     let (one, other, intruder) = servers().await;
     for chunk in 0..30 {
         let foreign = (0..100).map(|n| {
@@ -367,7 +367,7 @@ async fn change(store: &DynStore) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn what_one_server_holds_no_other_forgets() {
+async fn a_hold_of_one_server_stops_compaction_by_others() {
     let (one, other, _) = servers().await;
     for ends_with_the_server in [false, true] {
         let held = one.hold(None).await;
@@ -397,7 +397,7 @@ async fn what_one_server_holds_no_other_forgets() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn a_hold_that_is_given_up_while_it_is_told_ends_there() {
+async fn a_hold_dropped_during_its_registration_is_released() {
     let (one, other, _) = servers().await;
     for is_in_etcd in [false, true] {
         let at = one.current();
@@ -417,7 +417,7 @@ async fn a_hold_that_is_given_up_while_it_is_told_ends_there() {
 
 #[tokio::test]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn a_key_of_somebody_else_holds_nothing() {
+async fn a_foreign_etcd_key_holds_no_history() {
     let (one, other, intruder) = servers().await;
     let at = one.current();
     change(&other).await;
@@ -464,7 +464,7 @@ impl CuttableProxy {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
+async fn a_hold_expires_while_etcd_is_unreachable() {
     let bridge = CuttableProxy::new().await;
     let (one, other, _) = servers_by(vec![bridge.url.clone()]).await;
     let held = one.hold(None).await;
@@ -491,7 +491,7 @@ async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
-async fn a_server_that_missed_what_is_compacted_lets_no_watch_go_on_from_within() {
+async fn a_server_that_missed_compacted_history_ends_its_watches() {
     let bridge = CuttableProxy::new().await;
     let (one, other, intruder) = servers_by(vec![bridge.url.clone()]).await;
     bridge.is_open.send_replace(false);

@@ -74,7 +74,7 @@ mod tests {
     use crate::api::MAX_TRANSACTION_BYTES;
 
     #[tokio::test]
-    async fn what_is_under_way_is_bounded_in_number_and_in_bytes() {
+    async fn writes_in_flight_are_bounded_by_count_and_bytes() {
         for (case, bytes, most) in
             [("many", 0, TRANSACTIONS as usize), ("large", MAX_TRANSACTION_BYTES, QUEUE_BYTES / MAX_TRANSACTION_BYTES)]
         {

@@ -62,7 +62,7 @@ mod tests {
     use crate::{api::BackendError, engine::failed};
 
     #[test]
-    fn that_an_engine_is_not_open_is_no_fault_of_the_store() {
+    fn a_closed_engine_is_not_a_store_failure() {
         let faults = FaultLog::new(IntGauge::new("faults", "told").unwrap());
         let note = |why: BackendError| faults.note_failed(&Err::<(), _>(StoreError::Backend(Arc::new(why))));
         note(NotOpen.into());

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uid_is_not_indexed() {
+    fn an_invalid_uid_is_not_indexed() {
         let suffix = suffix(&(1, 1, String::new(), "a".into(), 1));
         assert_eq!((suffix.owner(""), suffix.placed(&"u".repeat(254))), (None, None));
     }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_an_older_state_still_finds_what_had_a_number_there() {
+    fn readers_of_an_older_state_still_resolve_reclaimed_ids() {
         for comes_again in [false, true] {
             let disk = ::redb::backends::InMemoryBackend::new();
             let core = StoreCore::on(RedbKv::on(disk, 1 << 20, &OpenProgress::default()).unwrap());
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_while_numbers_are_searched_keeps_its_number() {
+    fn a_write_during_the_search_keeps_its_id() {
         let core = core();
         let clusters = 3 * SLICE_SEEKS as u64;
         for resource in ["gone", "again"] {

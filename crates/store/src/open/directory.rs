@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_killed_while_a_store_is_moved_in_place_leaves_one_that_is_marked_or_none() {
+    fn a_kill_during_the_move_leaves_a_marked_store_or_none() {
         for engine in [Engine::Redb, Engine::Sled] {
             let (dir, config) = made(engine);
             let name = opener(engine).unwrap().name;

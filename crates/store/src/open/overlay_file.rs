@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_never_reaches_the_file() {
+    fn writes_to_the_overlay_are_readable_and_never_reach_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let lies: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_another_format_is_no_damage_to_who_only_looks() {
+    async fn a_read_only_open_of_another_format_reports_no_damage() {
         let dir = tempfile::tempdir().unwrap();
         let config = || StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
         let objects = ObjectClient::new(open(config(), Seams::system()).unwrap());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_store_is_told() {
+    fn a_missing_store_has_a_reason() {
         let dir = tempfile::tempdir().unwrap();
         let told = |dir: &Path| survey(dir).unwrap_err();
         assert!(matches!(told(&dir.path().join("nowhere")), OpenError::NoFolder(_)));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emptied_is_forgotten_unless_somebody_writes_there() {
+    fn an_emptied_cluster_leaves_the_index_unless_a_write_follows() {
         let (spread, pairs) = (ResourceClusterIndex::default(), IntGauge::new("pairs", "Pairs.").unwrap());
         spread.add(&batch(3, true), 10);
         spread.report_in(pairs.clone());

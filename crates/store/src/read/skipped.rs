@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_has_no_address_some_are_named_and_all_are_counted() {
+    fn damage_without_an_address_is_counted_and_partly_named() {
         let mut passed = SkippedObjects::default();
         for n in 0..MAX_LISTED + 5 {
             passed.add(found(&format!("x{n}"), Damage::Key));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_next_page_finds_is_not_told_twice() {
+    fn skipped_objects_are_reported_once_across_pages() {
         for (is_cut, expected) in [(false, 3), (true, 2)] {
             let mut passed = SkippedObjects::default();
             passed.add(found("x0", Damage::Key));

@@ -113,7 +113,7 @@ async fn the_loops_wait_for_no_physical_cluster() {
 }
 
 #[tokio::test]
-async fn who_does_not_wait_any_more_leaves_the_line() {
+async fn a_cancelled_reader_leaves_the_queue() {
     let mut flood = ReadFlood::new();
     flood.begin(A, 100);
     flood.until_waiting(97).await;

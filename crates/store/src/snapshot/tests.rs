@@ -75,7 +75,7 @@ fn config(dir: &tempfile::TempDir, engine: Engine) -> StoreConfig {
 }
 
 #[tokio::test]
-async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of_before() {
+async fn a_restore_on_another_engine_raises_every_revision() {
     for (from, to) in [(Engine::Redb, Engine::Sled), (Engine::Sled, Engine::Redb), (Engine::Redb, Engine::Redb)] {
         let (old_dir, new_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let old = open(config(&old_dir, from), Seams::system()).unwrap();
@@ -212,7 +212,7 @@ async fn a_cluster_that_is_being_swept_comes_back_as_gone_without_its_objects() 
 }
 
 #[tokio::test]
-async fn what_is_written_while_it_is_taken_is_not_in_it() {
+async fn a_snapshot_excludes_later_writes() {
     /// Sink that writes to the store with each piece that it takes.
     struct MeddlingSink<'a>(&'a DynStore, Vec<u8>);
     impl Write for MeddlingSink<'_> {
@@ -279,7 +279,7 @@ async fn a_snapshot_of_a_newer_format_is_refused_everywhere_in_the_same_words() 
 }
 
 #[tokio::test]
-async fn what_cannot_be_restored_leaves_no_store() {
+async fn a_failed_restore_leaves_no_store() {
     let store = memory();
     fill(&store).await;
     let whole = taken(&store).await;

@@ -53,7 +53,7 @@ fn all_rings_together_stay_within_their_bound_however_many_there_are() {
 }
 
 #[test]
-fn what_is_written_much_keeps_its_events_beside_many_that_are_idle() {
+fn a_busy_topic_keeps_its_events_beside_idle_ones() {
     const ALL: usize = 1 << 20;
     let metrics = StoreMetrics::new(None).unwrap();
     let hub = Hub::new(StoreMarks { floor: 1, last: 1 }, RingBudget { each: ALL, all: ALL }, &metrics);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_tells_what_it_has_to_do() {
+    async fn the_metrics_of_a_queue_show_its_depth() {
         let registry = prometheus::Registry::new();
         let metrics = WorkMetrics::register(&registry).unwrap();
         let list = AsyncWorkQueue::new(Backoff::default(), &Seams::seeded(1, Timestamp::UNIX_EPOCH));

@@ -87,7 +87,7 @@ async fn counts(scene: &ContractScene) -> [u64; 3] {
     [usage(scene, 4).await, usage(scene, 3).await, usage(scene, 2).await].map(|usage| usage.objects)
 }
 
-pub(crate) async fn what_is_below_counts_for_all_ancestors(mut scene: ContractScene) {
+pub(crate) async fn usage_counts_for_all_ancestors(mut scene: ContractScene) {
     // A workspace that was written to before its parent was known.
     write(&scene, pod(4, "old"), Some("x"), &[]).await.unwrap();
     let line = |most| [account(4, 3, UNLIMITED), account(3, 2, UNLIMITED), account(2, 1, objects(most))];
@@ -129,7 +129,7 @@ pub(crate) async fn of_many_at_once_as_many_are_written_as_fit(scene: ContractSc
     assert_eq!(stored.len(), 20, "{:?}", stored.iter().map(|one| text(&one.record)).collect::<Vec<_>>());
 }
 
-pub(crate) async fn what_is_full_can_be_deleted_and_does_not_grow_meanwhile(scene: ContractScene) {
+pub(crate) async fn a_full_logical_cluster_can_be_deleted_and_does_not_grow(scene: ContractScene) {
     assert_eq!(usage(&scene, 2).await, StoredUsage::default());
     let put = |state: serde_json::Value, limit: Vec<AccountLimit>| {
         let txn = Transaction::one(pod(2, "a"), Expect::Anything, Some(Record::of(&state)));

@@ -163,7 +163,7 @@ fn run_and_kill(dir: &Path, engine: Engine, acks: usize) -> Vec<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_outlives_a_kill_at_any_moment() {
+async fn acknowledged_writes_survive_a_kill_at_any_moment() {
     for engine in ON_DISK {
         let dir = tempfile::tempdir().unwrap();
         let data: PathBuf = dir.path().join("data");

@@ -136,7 +136,7 @@ pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: Contract
     }
 }
 
-pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: ContractScene) {
+pub(crate) async fn compaction_keeps_states_above_its_floor(scene: ContractScene) {
     for history in histories(scene.subject()).into_iter().take(5) {
         let scene = ContractScene::new(scene.subject());
         let mut model = StoreModel::new(scene.store.current());

@@ -156,7 +156,9 @@ pub(crate) async fn rare_objects_are_found_across_pages(scene: ContractScene) {
     assert!(pages <= 4, "a page ends when it is full, not when much was looked at: {pages}");
 }
 
-pub(crate) async fn a_continuation_whose_state_is_gone_is_told_and_can_go_on_at_the_latest(scene: ContractScene) {
+pub(crate) async fn an_expired_continue_token_is_reported_and_can_continue_at_the_latest_revision(
+    scene: ContractScene,
+) {
     for n in 0..6 {
         scene.put(&pod(1, &format!("p{n}")), "old").await;
     }

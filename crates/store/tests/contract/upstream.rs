@@ -20,7 +20,7 @@ fn shop(name: &str) -> NamespaceName {
     name.parse().unwrap()
 }
 
-pub(crate) async fn a_name_that_begins_like_another_is_no_part_of_it(scene: ContractScene) {
+pub(crate) async fn a_name_with_a_common_prefix_is_not_matched(scene: ContractScene) {
     let mut watch = scene.watch(WatchScope::Resource(pods(), Some(cluster(1))), None).await;
     let near = |group: &str, resource: &str| {
         let resource = GroupResource::new(group, resource);
@@ -63,7 +63,7 @@ pub(crate) async fn a_name_that_begins_like_another_is_no_part_of_it(scene: Cont
     assert_eq!(scene.list(RangeScope::Cluster(cluster(11), pods())).await.len(), 1);
 }
 
-pub(crate) async fn counts_follow_what_is_written_and_deleted(scene: ContractScene) {
+pub(crate) async fn counts_follow_writes_and_deletes(scene: ContractScene) {
     let count = || async {
         let first = RangeRequest { limit: Some(1), ..RangeRequest::all(RangeScope::Cluster(cluster(1), pods())) };
         let page = scene.store.range(first).await.unwrap();
@@ -86,7 +86,7 @@ pub(crate) async fn counts_follow_what_is_written_and_deleted(scene: ContractSce
 }
 
 /// The caller's read and the check may see two states: the state of the deletion counts.
-pub(crate) async fn what_is_checked_before_a_deletion_is_checked_of_what_is_deleted(scene: ContractScene) {
+pub(crate) async fn preconditions_of_a_deletion_hold_for_the_deleted_state(scene: ContractScene) {
     let objects = ObjectClient::new(scene.store.clone());
     for (case, first, then, looks, is_deleted) in [
         ("it held, and holds of what somebody wrote meanwhile", "fits", Some("fits"), 2, true),
@@ -124,7 +124,7 @@ pub(crate) async fn what_is_checked_before_a_deletion_is_checked_of_what_is_dele
     }
 }
 
-pub(crate) async fn watchers_that_never_read_hold_up_nobody(scene: ContractScene) {
+pub(crate) async fn stalled_watchers_delay_no_other(scene: ContractScene) {
     for scene in [ContractScene::new(scene.subject()), scene.with_tiny_ring()] {
         let mut idle = Vec::new();
         for n in 0..50 {
@@ -146,7 +146,7 @@ pub(crate) async fn watchers_that_never_read_hold_up_nobody(scene: ContractScene
     }
 }
 
-pub(crate) async fn what_a_watch_has_come_to_is_never_ahead_of_what_it_brings(scene: ContractScene) {
+pub(crate) async fn the_progress_of_a_watch_is_never_ahead_of_its_events(scene: ContractScene) {
     let scene = Arc::new(scene);
     let mut stream = scene.watch(WatchScope::Resource(pods(), Some(cluster(1))), None).await;
     let writer = tokio::spawn({

@@ -94,7 +94,7 @@ pub(crate) async fn a_watcher_that_fell_off_the_ring_misses_nothing(scene: Contr
     }
 }
 
-pub(crate) async fn a_watcher_that_fell_behind_the_floor_is_told(scene: ContractScene) {
+pub(crate) async fn a_watcher_behind_the_floor_gets_an_expired_error(scene: ContractScene) {
     let scene = scene.with_tiny_ring();
     let mut slow = scene.watch(all_pods(), None).await;
     let mut last = ResourceVersion::FIRST;

@@ -88,7 +88,7 @@ pub(crate) async fn an_object_that_has_to_live_may_be_written(scene: ContractSce
     scene.commit(make("of the other", (&owner, Expect::Lives { created: again, written: again }))).await.unwrap();
 }
 
-pub(crate) async fn of_many_who_create_one_name_one_wins(scene: ContractScene) {
+pub(crate) async fn one_of_many_concurrent_creates_succeeds(scene: ContractScene) {
     let create = |n: usize| {
         let txn = Transaction::one(pod(1, "a"), Expect::Absent, Some(record(&pod(1, "a"), &n.to_string())));
         scene.commit(txn)
@@ -101,7 +101,7 @@ pub(crate) async fn of_many_who_create_one_name_one_wins(scene: ContractScene) {
     assert_eq!(text(&stored.record), winners[0].to_string());
 }
 
-pub(crate) async fn of_many_who_change_one_object_each_succeeds_once(scene: ContractScene) {
+pub(crate) async fn each_concurrent_update_of_an_object_succeeds_once(scene: ContractScene) {
     let objects = ObjectClient::new(scene.store.clone());
     objects.create(&role(1, "counter"), &json!({"metadata": {}, "n": 0})).await.unwrap();
     let add = |objects: ObjectClient| async move {
@@ -144,7 +144,7 @@ pub(crate) async fn a_transaction_happens_all_or_not_at_all(scene: ContractScene
     assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 3);
 }
 
-pub(crate) async fn what_is_checked_has_to_be_as_it_was_read(scene: ContractScene) {
+pub(crate) async fn checked_objects_must_be_unchanged(scene: ContractScene) {
     let checked = pod(1, "checked");
     let new = |name: &str, expect: Expect| {
         let mut txn = Transaction::one(pod(1, name), Expect::Absent, Some(record(&pod(1, name), "x")));
@@ -238,7 +238,7 @@ pub(crate) async fn a_write_whose_caller_left_still_happens(scene: ContractScene
     assert_eq!(stored.revision, batch.revision);
 }
 
-pub(crate) async fn helpers_try_again_when_somebody_was_faster(scene: ContractScene) {
+pub(crate) async fn helpers_retry_after_a_conflict(scene: ContractScene) {
     let objects = ObjectClient::new(scene.store.clone());
     let key = pod(1, "a");
     scene.put(&key, "0").await;

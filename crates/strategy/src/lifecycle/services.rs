@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_that_is_no_longer_reached_from_outside_gives_its_ports_back() {
+    fn a_service_that_becomes_internal_releases_its_node_ports() {
         let port = |node_port: i64| json!([{"port": 80, "nodePort": node_port}]);
         let balanced = json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30090,
             "allocateLoadBalancerNodePorts": true, "loadBalancerClass": "a.b/c", "ports": port(30080)}});

@@ -137,7 +137,7 @@ fn a_create_that_contradicts_its_url_is_refused() {
 }
 
 #[test]
-fn a_job_without_labels_has_those_of_its_template_as_they_become() {
+fn a_job_without_labels_gets_its_templates_labels() {
     let job = |labels: Value| {
         json!({"metadata": {"name": "j", "labels": labels}, "spec": {"template": {"metadata": {"labels": {"a": "b"}},
             "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}})
@@ -454,7 +454,7 @@ fn propagation_leaves_a_finalizer() {
 }
 
 #[test]
-fn whether_dependents_stay_has_an_older_word() {
+fn orphan_dependents_is_the_older_form_of_the_propagation_policy() {
     let held = stored(create("", "ConfigMap", json!({"metadata": {"name": "a", "finalizers": ["x/y"]}})).unwrap());
     let older = |orphan| DeleteOptions { orphan_dependents: Some(orphan), ..DeleteOptions::default() };
     let mut namespace = stored(create("", "Namespace", json!({"metadata": {"name": "n"}})).unwrap());

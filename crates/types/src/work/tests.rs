@@ -93,7 +93,7 @@ fn delays() {
 }
 
 #[test]
-fn a_look_that_wants_another_gets_the_earlier_of_that_and_what_was_asked_for() {
+fn the_next_scrub_starts_at_the_earlier_requested_time() {
     for (case, asked, expected) in [
         ("no request", None, NextWork::At(4 * SECOND)),
         ("for earlier", Some(2 * SECOND), NextWork::At(2 * SECOND)),
@@ -129,7 +129,7 @@ fn failures_back_off_twice_as_long_each_time_up_to_a_minute() {
 }
 
 #[test]
-fn what_waits_out_failures_comes_when_it_is_asked_for() {
+fn a_new_request_ends_the_backoff() {
     let (mut q, a, now) = (queue(), key(0, 1), Duration::ZERO);
     q.add(a);
     for minute in 0..20 {
@@ -145,7 +145,7 @@ fn what_waits_out_failures_comes_when_it_is_asked_for() {
 }
 
 #[test]
-fn what_was_told_not_to_come_before_comes_then_when_it_is_asked_for() {
+fn a_delayed_key_returns_at_its_time_when_requested_earlier() {
     let (a, start, told) = (key(0, 1), 19 * 60 * SECOND, 19 * 60 * SECOND + 5 * SECOND);
     type Ask = fn(&mut WorkQueue<Key, Duration>);
     for (case, ask, expected) in [

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_what_it_is_in_json() {
+    fn a_yaml_document_equals_its_json() {
         let answers = json!({"200": {"description": "OK"}});
         let body = json!({"content": {"application/json": {"schema": {"$ref": "#/a"}}}});
         let operation = json!({

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_and_comes_back_is_empty() {
+    fn a_truncated_and_extended_range_reads_as_zero() {
         let disk = disk();
         let checked = opened(&disk);
         checked.set_len(2 * GROUP * PAGE).unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_page_is_refused() {
+    fn a_partial_page_is_refused() {
         let checked = opened(&disk());
         checked.set_len(GROUP * PAGE).unwrap();
         for (offset, len) in [(PAGE, 100), (PAGE + 1, BLOCK), (0, BLOCK), (0, SECTOR), (5000, BLOCK)] {

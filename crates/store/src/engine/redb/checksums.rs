@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_read_before_it_is_written_and_afterwards() {
+    fn pending_checksums_are_readable_before_and_after_the_write() {
         let (disk, sums) = (disk(2), PageChecksums::default());
         let noted = [(0, 7), (3, 8), (1023, 9), (1024, 10)];
         noted.iter().for_each(|(block, sum)| sums.set(&disk, *block, *sum).unwrap());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_end_is_forgotten() {
+    fn checksums_beyond_the_end_are_dropped() {
         let (disk, sums) = (disk(3), PageChecksums::default());
         let blocks = [10, 11, 1024, 1030, 2050];
         blocks.iter().for_each(|block| sums.set(&disk, *block, 1).unwrap());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_while_a_group_is_read_is_never_undone() {
+    fn a_concurrent_change_of_a_group_is_kept() {
         assert_eq!(read_while(|_, _| {}), 1);
         assert_eq!(read_while(|sums, disk| assert_eq!(sums.get(disk, 2000).unwrap(), 0)), 1, "another group");
         assert_eq!(read_while(|sums, disk| sums.set(disk, 7, 2).unwrap()), 2, "not yet written");

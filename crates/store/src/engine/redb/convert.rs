@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_wrote_is_left_alone() {
+    fn a_newer_format_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.redb");
         let bytes = [&FileStart::sector(VERSION + 1)[..], &[7; 100_000]].concat();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_stays_whose_it_was() {
+    fn the_file_keeps_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.redb");
         let is_of = |path: &Path| fs::metadata(path).map(|is| (is.uid(), is.gid(), is.mode() & 0o7777)).unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_accept_the_copy_keeps_the_file() {
+    fn a_rejected_copy_keeps_the_original() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.redb");
         old(&path, false);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_is_told_which_version_wrote_the_file() {
+    fn a_read_only_open_names_the_older_format() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.redb");
         refuse_other(&path).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_groups_lies_in_pieces() {
+    fn a_range_across_groups_is_split() {
         let pieces = |block, blocks| pieces(block, blocks * BLOCK).collect::<Vec<_>>();
         assert_eq!(pieces(7, 2), [(at(7), 0..2 * BLOCK)]);
         let (two, all) = (2 * BLOCK, (2 + 1024 + 1) * BLOCK);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_values_with_checksums_of_their_own_and_what_nobody_reads_are_left_out() {
+    fn only_values_with_own_checksums_and_unread_bytes_are_not_covered() {
         let entry = |revision| {
             HistoryEntry {
                 what: HistoryChange::Object(crate::api::ChangeKind::Created, suffix().as_bytes()),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_whose_lock_was_given_up_is_not_synced() {
+    fn a_log_without_its_lock_is_not_synced() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["conf", "db"] {
             fs::write(dir.path().join(name), "").unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_keeps_the_database_after_a_flush() {
+    fn a_flush_releases_the_database() {
         let (dir, mut db) = opened();
         let flusher = Flusher::new().unwrap();
         for round in 0..50u8 {

@@ -304,7 +304,7 @@ async fn no_watch_goes_on_past_damaged_history_and_compaction_does() {
 }
 
 #[tokio::test]
-async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
+async fn a_missing_indexed_object_is_reported_and_deletable() {
     for scene in DamageScene::each().await {
         let (engine, store, lost) = (scene.engine, &scene.store, key(1, "b"));
         store.compact(store.current()).await.unwrap();
@@ -347,7 +347,7 @@ async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
 }
 
 #[tokio::test]
-async fn what_only_indexes_name_goes_with_its_logical_cluster() {
+async fn dangling_index_entries_are_swept_with_their_logical_cluster() {
     for scene in DamageScene::each().await {
         let (engine, store, one) = (scene.engine, &scene.store, LogicalClusterId::new(1));
         let [a, b, c] = ["a", "b", "c"].map(|name| key(1, name));
@@ -403,7 +403,7 @@ async fn very_much_that_only_indexes_name_goes_in_slices() {
 }
 
 #[tokio::test]
-async fn one_look_finds_all_that_is_wrong_and_says_nothing_else() {
+async fn one_scrub_finds_exactly_the_damage() {
     for scene in DamageScene::each().await {
         let engine = scene.engine;
         let [a, b, other] = [key(1, "a"), key(1, "b"), key(2, "a")];
@@ -478,7 +478,7 @@ async fn a_note_that_is_damaged_holds_up_nothing_that_it_tells_of() {
 }
 
 #[tokio::test]
-async fn one_that_is_written_anew_is_missing_no_more() {
+async fn a_rewritten_object_is_no_longer_missing() {
     for scene in DamageScene::each().await {
         let (engine, lost) = (scene.engine, key(1, "b"));
         scene.forget(&lost);
@@ -553,7 +553,7 @@ fn however_many_are_known_each_resource_with_damage_has_one_that_is() {
 }
 
 #[test]
-fn damaged_addresses_are_known_in_no_larger_number_whatever_they_look_like() {
+fn the_number_of_known_damaged_addresses_is_bounded() {
     let ledger = super::DamageLedger::new(prometheus::IntGauge::new("a", "b").unwrap());
     for cluster in 0..super::MAX_KNOWN_DAMAGE as u64 + 10 {
         ledger.add(&DamagedObject { key: key(cluster, "x00"), why: Damage::Key });

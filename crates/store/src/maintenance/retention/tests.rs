@@ -75,7 +75,7 @@ async fn no_more_revisions_are_kept_than_asked_however_young_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_and_held_goes_as_soon_as_the_hold_is_gone() {
+async fn due_history_is_compacted_when_its_hold_ends() {
     for bounds in [
         HistoryBounds { time: Duration::from_secs(300), revisions: u64::MAX, bytes: u64::MAX },
         HistoryBounds { time: Duration::from_secs(86_400), revisions: 8, bytes: u64::MAX },
@@ -136,7 +136,7 @@ async fn a_compaction_that_fails_is_tried_again_for_as_long_as_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_for_long_is_told_now_and_then_and_shown_all_the_time() {
+async fn a_long_hold_is_logged_at_intervals_and_always_shown_as_a_metric() {
     let held = || Ok(CompactionOutcome::Held);
     for (case, time, patience) in
         [("three times the time", 300, 900), ("within an hour", 86_400, 3600), ("not at once", 0, 60)]
@@ -166,7 +166,7 @@ async fn what_is_held_for_long_is_told_now_and_then_and_shown_all_the_time() {
 }
 
 #[test]
-fn what_is_held_now_and_then_hides_no_failures() {
+fn short_holds_hide_no_failures() {
     let (metrics, mut failures) = (metrics(), 0);
     let failed = || Err(StoreError::Unknown);
     for (case, outcome, expected) in [

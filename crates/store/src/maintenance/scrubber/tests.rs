@@ -76,7 +76,7 @@ fn damage(kv: &SharedKv) {
 }
 
 #[tokio::test]
-async fn a_look_in_slices_finds_what_an_audit_finds() {
+async fn a_scrub_in_slices_finds_the_damage_that_an_audit_finds() {
     let (_store, kv) = filled().await;
     for is_damaged in [false, true] {
         if is_damaged {
@@ -98,7 +98,7 @@ async fn a_look_in_slices_finds_what_an_audit_finds() {
 }
 
 #[tokio::test]
-async fn what_a_look_finds_is_known_until_one_finds_it_no_more() {
+async fn damage_is_known_until_a_scrub_no_longer_finds_it() {
     let (_store, kv) = filled().await;
     let core = StoreCore::on(kv.clone());
     let looked = || {
@@ -149,7 +149,7 @@ fn in_use(engine: Engine, dir: &Path) -> (DynStore, Registry) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_and_forgotten_meanwhile_is_no_damage() {
+async fn writes_compacted_during_a_scrub_are_no_damage() {
     for engine in [Engine::Redb, Engine::Sled] {
         let dir = tempfile::tempdir().unwrap();
         let (store, registry) = in_use(engine, dir.path());
@@ -204,7 +204,7 @@ fn flip_on_disk(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_store_in_use_finds_by_itself_what_nobody_reads() {
+async fn an_open_store_finds_damage_in_unread_data() {
     for (engine, file) in [(Engine::Redb, "store.redb"), (Engine::Sled, "store.sled/db")] {
         let dir = tempfile::tempdir().unwrap();
         let (store, registry) = in_use(engine, dir.path());
@@ -297,7 +297,7 @@ async fn a_slice_tells_of_all_that_it_read_and_reads_one_entry_beyond_its_bytes_
 }
 
 #[tokio::test]
-async fn a_look_at_what_is_not_open_comes_to_no_result() {
+async fn a_scrub_of_a_closed_engine_has_no_result() {
     let dir = tempfile::tempdir().unwrap();
     let core = StoreCore::on(SledKv::open(&dir.path().join("s"), 1 << 20).unwrap());
     assert!(scrub(&core, &StopSignal::default()).is_some());

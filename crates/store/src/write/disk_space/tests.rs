@@ -33,7 +33,7 @@ fn told(reserve: u64, free: impl Fn() -> io::Result<u64> + Send + Sync + 'static
 }
 
 #[test]
-fn room_is_what_the_file_system_has_beyond_the_reserve() {
+fn free_space_is_the_file_systems_minus_the_reserve() {
     let dir = std::env::temp_dir();
     assert!(DiskSpace::on(EngineFiles(dir.clone()), 1).batch_budget(WritePurpose::Any).is_ok());
     let refused = DiskSpace::on(EngineFiles(dir), u64::MAX).batch_budget(WritePurpose::MakeRoom).unwrap_err();
@@ -43,7 +43,7 @@ fn room_is_what_the_file_system_has_beyond_the_reserve() {
 }
 
 #[test]
-fn what_makes_room_may_use_most_of_the_reserve_and_what_leaves_half_of_it() {
+fn deletes_use_most_of_the_reserve_and_compactions_half() {
     for (free, taken, taken_with_room_within) in [
         (80, [true, true, true], [true, true, true]),
         (79, [false, true, true], [true, true, true]),
@@ -68,7 +68,7 @@ fn what_makes_room_may_use_most_of_the_reserve_and_what_leaves_half_of_it() {
 }
 
 #[test]
-fn what_is_taken_and_how_much_room_is_wanted_is_told() {
+fn the_error_names_used_and_required_space() {
     const MIB: u64 = 1 << 20;
     for (free, purpose, words) in [
         (
@@ -90,7 +90,7 @@ fn what_is_taken_and_how_much_room_is_wanted_is_told() {
 }
 
 #[test]
-fn the_room_of_files_is_what_they_take_of_the_disk() {
+fn the_size_of_files_counts_their_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let files = EngineFiles(dir.path().to_owned());
     let before = files.taken().unwrap();
@@ -110,7 +110,7 @@ fn the_room_of_files_is_what_they_take_of_the_disk() {
 }
 
 #[test]
-fn a_batch_may_write_a_part_of_what_is_left_and_leaves_the_rest_to_what_makes_room() {
+fn a_batch_uses_part_of_the_free_space_and_leaves_the_rest_to_deletes() {
     for (purpose, free, within, written) in [
         (WritePurpose::Any, 1000, 0, 245),
         (WritePurpose::Any, 80, 0, 15),
@@ -130,7 +130,7 @@ fn a_batch_may_write_a_part_of_what_is_left_and_leaves_the_rest_to_what_makes_ro
 
 /// Random keys, as those of objects come in no order. Inner pages, which are not estimated, are less than a hundredth.
 #[test]
-fn what_redb_needs_is_about_what_its_pages_take_and_not_less() {
+fn the_estimate_for_redb_covers_its_pages() {
     const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("table");
     const PAIRS: u64 = 1000;
     let dir = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ impl SmallDiskStore {
 }
 
 #[tokio::test]
-async fn what_was_deleted_makes_room_for_writes_on_a_disk_that_stays_nearly_full() {
+async fn deletes_free_space_for_writes_on_a_nearly_full_disk() {
     const DELETED: usize = 40 * TOGETHER;
     let scene = SmallDiskStore::new();
     let first = scene.fill(0).await;
@@ -287,7 +287,7 @@ async fn what_was_deleted_makes_room_for_writes_on_a_disk_that_stays_nearly_full
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_of_what_is_stored_has_no_room_within() {
+async fn a_disk_full_of_live_objects_has_no_space_to_reclaim() {
     let scene = SmallDiskStore::new();
     let objects = scene.fill(0).await;
     assert!(!scene.takes_writes().await);

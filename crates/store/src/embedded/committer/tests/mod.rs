@@ -296,7 +296,7 @@ async fn after_a_failure_everybody_is_answered_and_reads_go_on() {
 
 /// Checks that nothing is written then, and that no caller waits for a write that cannot begin.
 #[tokio::test]
-async fn who_waits_for_a_batch_that_cannot_be_planned_is_answered() {
+async fn writers_of_a_batch_that_cannot_be_planned_get_an_error() {
     for panics in [false, true] {
         let kv = ScriptedKv::default();
         let unreadable = kv.unreadable.clone();
@@ -330,7 +330,7 @@ async fn a_write_under_way_when_the_engine_panics_is_unknown() {
 
 /// Checks that a reader that learns of an object can find it.
 #[tokio::test]
-async fn nobody_is_refused_for_what_a_failed_batch_wrote() {
+async fn a_failed_batch_causes_no_conflict() {
     let scene = CommitterScene::new().await;
     *scene.next.lock() = ScriptedAction::Wait;
     let create = |name: &str| {
@@ -438,7 +438,7 @@ async fn an_engine_that_ran_full_goes_on_without_a_hole_once_there_is_room() {
 }
 
 #[tokio::test]
-async fn what_waits_is_bounded_and_who_comes_then_is_refused_at_once_and_writes_nothing() {
+async fn a_full_queue_refuses_writes_at_once() {
     for (case, size, at_least, at_most) in [
         ("bytes", 1 << 20, (QUEUE_BYTES >> 20) - 1, (QUEUE_BYTES + BATCH_BYTES) >> 20),
         ("transactions", 10, QUEUE_TRANSACTIONS, QUEUE_TRANSACTIONS + BATCH_TRANSACTIONS),
@@ -494,7 +494,7 @@ async fn all_that_waits_for_a_sync_shares_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
+async fn a_batch_holds_a_bounded_number_of_deleted_objects_in_memory() {
     const MIB: usize = 1 << 20;
     for (case, room, size, count, most) in [
         ("what is read into memory", 20, MIB, 96, 32),
@@ -535,7 +535,7 @@ async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
 
 /// Checks that deferred transactions stay counted, and that nothing is left over.
 #[tokio::test]
-async fn what_waits_is_counted() {
+async fn the_queue_gauge_counts_waiting_writes() {
     let scene = CommitterScene::new().await;
     let gauges = || {
         let gathered = scene.registry.gather();

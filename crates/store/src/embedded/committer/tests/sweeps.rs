@@ -202,7 +202,7 @@ async fn a_logical_cluster_with_a_damaged_object_can_be_deleted() {
 }
 
 #[tokio::test]
-async fn who_deletes_a_logical_cluster_again_while_it_is_swept_makes_its_damage_no_less_known() {
+async fn a_repeated_deletion_keeps_known_damage() {
     let kv = unfinished(&[]);
     kv.kv.commit(damaged(cluster(7), 1300)).unwrap();
     kv.kv.publish();

@@ -77,7 +77,7 @@ fn got(kv: &RedbKv, n: usize) -> KvResult<Option<Bytes>> {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_nobody_from_reading_and_writing_the_rest() {
+fn an_unreadable_page_blocks_only_its_own_objects() {
     let disk = ScratchedDisk::default();
     let kv = disk.open();
     kv.commit((0..KEYS).map(|n| (key(n), Some(value(n, 0)))).collect()).unwrap();

@@ -70,7 +70,7 @@ impl ReplayScene {
 }
 
 #[test]
-fn any_flipped_bit_of_what_is_replayed_is_refused_after_a_clean_end() {
+fn a_flipped_bit_in_a_replayed_log_is_refused_after_a_clean_stop() {
     // The second time the log continues within a segment, from a snapshot.
     for runs in 1..=2 {
         let scene = ReplayScene::new(0..6, 4, 300);
@@ -135,7 +135,7 @@ fn after_a_crash_only_its_last_two_batches_can_be_torn() {
 }
 
 #[test]
-fn what_is_still_needed_is_refused_after_a_crash_and_what_was_replaced_may_be_torn() {
+fn a_torn_live_entry_is_refused_and_a_replaced_one_is_not() {
     let scene = ReplayScene::new(0..64, 4, 10_000).break_off();
     check(&scene.folder).unwrap();
     let log = scene.log();

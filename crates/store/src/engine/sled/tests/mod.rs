@@ -31,7 +31,7 @@ fn pairs(kv: &SledKv) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn damage_is_told_in_words() {
+fn damage_has_a_description() {
     let damaged = |at| fault("reading")(::sled::Error::Corruption { at, bt: () }).context;
     assert_eq!(damaged(None), "reading: the files are damaged");
     let full = fault("writing")(::sled::Error::Io(io::ErrorKind::StorageFull.into()));
@@ -173,7 +173,7 @@ fn large_values_leave_the_blobs_folder_empty_and_no_chunks_behind() {
 }
 
 #[test]
-fn a_full_disk_on_which_the_store_could_not_be_opened_again_is_no_failed_sync() {
+fn a_full_disk_at_reopening_is_not_a_failed_sync() {
     let (_dir, kv) = opened();
     let full = || failure("opening the store")(io::Error::from(io::ErrorKind::StorageFull));
     assert!(kv.failed_sync_behind(full()).is_full());
@@ -200,7 +200,7 @@ fn a_snapshot_that_was_being_written_does_not_keep_the_store_from_opening() {
 }
 
 #[test]
-fn a_store_that_is_not_open_says_so_and_is_not_taken_for_damaged() {
+fn a_closed_store_is_reported_as_closed_not_as_damaged() {
     let (_dir, kv) = opened();
     kv.close();
     let why = read(&kv, |_| ()).unwrap_err();
