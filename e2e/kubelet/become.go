@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
@@ -43,18 +42,9 @@ type mount struct {
 	ReadOnly bool
 }
 
-// become turns this process into a holder of namespaces or into a container. It returns only errors.
-func become(role string, args []string) error {
-	if role == "become-holder" {
-		stop := make(chan os.Signal, 1)
-		signal.Notify(stop, syscall.SIGTERM)
-		<-stop
-		os.Exit(0)
-	}
-	if role != "become-container" || len(args) != 1 {
-		return fmt.Errorf("unknown role")
-	}
-	bytes, err := os.ReadFile(args[0])
+// becomeContainer turns this process into the container that a file describes. It returns only errors.
+func becomeContainer(file string) error {
+	bytes, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +22,9 @@ import (
 const (
 	// longestLine is the part of a line that is one entry of the log, as in other runtimes.
 	longestLine = 16 << 10
-	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// roleContainer is the argument by which the program becomes a container.
+	roleContainer = "become-container"
+	defaultPath   = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
 // container is a process with its log.
@@ -66,13 +70,14 @@ func (c *container) start(r *runtime) error {
 		err = r.spawner.start(command)
 	}
 	failure.Close()
+	closeAll(outputs.childEnds)
 	if err != nil {
+		release()
 		return fmt.Errorf("mount and process namespaces are not available: %w", err)
 	}
 	c.mutex.Lock()
 	c.command, c.state, c.started = command, api.ContainerState_CONTAINER_RUNNING, time.Now()
 	c.mutex.Unlock()
-	closeAll(outputs.childEnds)
 	go c.wait(outputs.readers, release)
 	// The pipe closes when the process becomes the command.
 	reason, err := io.ReadAll(running)
@@ -115,7 +120,7 @@ func (c *container) prepare(r *runtime) (*exec.Cmd, func(), error) {
 	if err := os.WriteFile(file, bytes, 0o600); err != nil {
 		return nil, nil, err
 	}
-	command := exec.Command("/proc/self/exe", "become-container", file)
+	command := exec.Command("/proc/self/exe", roleContainer, file)
 	command.Env = []string{"PATH=" + defaultPath}
 	command.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
@@ -273,17 +278,16 @@ type tee struct {
 func (t *tee) Read(buffer []byte) (int, error) {
 	count, err := t.from.Read(buffer)
 	t.container.mutex.Lock()
-	defer t.container.mutex.Unlock()
-	for client := range t.container.outputs {
+	clients := slices.Collect(maps.Keys(t.container.outputs))
+	t.container.mutex.Unlock()
+	for _, client := range clients {
 		to := client.out
 		if t.name == "stderr" {
 			to = client.err
 		}
-		if to == nil {
-			continue
-		}
-		if _, failed := to.Write(buffer[:count]); failed != nil {
-			delete(t.container.outputs, client)
+		if to != nil {
+			// The stream of a client that has gone ends by itself.
+			_, _ = to.Write(buffer[:count])
 		}
 	}
 	return count, err

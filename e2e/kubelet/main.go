@@ -18,6 +18,7 @@ import (
 
 	cadvisorapi "github.com/google/cadvisor/info/v1"
 	noopoteltrace "go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/sys/unix"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -43,8 +44,8 @@ type settings struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "become-") {
-		fmt.Fprint(os.NewFile(failurePipe, "failure"), become(os.Args[1], os.Args[2:]))
+	if len(os.Args) == 3 && os.Args[1] == roleContainer {
+		fmt.Fprint(os.NewFile(failurePipe, "failure"), becomeContainer(os.Args[2]))
 		os.Exit(128)
 	}
 	var s settings
@@ -162,6 +163,16 @@ func (m *machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 	info := &cadvisorapi.MachineInfo{NumCores: 16, MemoryCapacity: 32 << 30}
 	info.InstanceID = cadvisorapi.InstanceID(m.NodeName)
 	return info, nil
+}
+
+func (m *machine) VersionInfo() (*cadvisorapi.VersionInfo, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return nil, err
+	}
+	return &cadvisorapi.VersionInfo{
+		KernelVersion: unix.ByteSliceToString(name.Release[:]), ContainerOsVersion: "processes of one machine",
+	}, nil
 }
 
 // entrypoints are the programs of images.

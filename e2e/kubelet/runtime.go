@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -32,6 +33,10 @@ type runtime struct {
 var _ cri.RuntimeService = &runtime{}
 
 func newRuntime(s *settings, network *network) (*runtime, error) {
+	// Those of a kubelet that was killed are left; their processes and mounts are gone with it.
+	if err := os.RemoveAll(filepath.Join(s.dir, "containers")); err != nil {
+		return nil, err
+	}
 	r := &runtime{
 		settings: s, network: network, spawner: newSpawner(),
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
