@@ -88,6 +88,10 @@ func (p *process) run() error {
 	if err != nil {
 		return err
 	}
+	// A change of the user, or another thread, has lost the signal at the end of the kubelet.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
 	return syscall.Exec(program, p.Args, p.Env)
 }
 
