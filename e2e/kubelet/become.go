@@ -42,6 +42,15 @@ type mount struct {
 	ReadOnly bool
 }
 
+// isContainer returns true in a process that becomes a container.
+func isContainer() bool { return len(os.Args) == 3 && os.Args[1] == roleContainer }
+
+// runContainer becomes the container, or ends with the reason in the pipe for it.
+func runContainer() {
+	fmt.Fprint(os.NewFile(failurePipe, "failure"), becomeContainer(os.Args[2]))
+	os.Exit(128)
+}
+
 // becomeContainer turns this process into the container that a file describes. It returns only errors.
 func becomeContainer(file string) error {
 	bytes, err := os.ReadFile(file)

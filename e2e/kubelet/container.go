@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -164,15 +165,13 @@ func resolvConf(dns *api.DNSConfig) string {
 	for _, server := range dns.GetServers() {
 		text += "nameserver " + server + "\n"
 	}
-	for keyword, words := range map[string][]string{"search": dns.GetSearches(), "options": dns.GetOptions()} {
-		if len(words) == 0 {
-			continue
+	for _, line := range []struct {
+		keyword string
+		words   []string
+	}{{"search", dns.GetSearches()}, {"options", dns.GetOptions()}} {
+		if len(line.words) > 0 {
+			text += line.keyword + " " + strings.Join(line.words, " ") + "\n"
 		}
-		text += keyword
-		for _, word := range words {
-			text += " " + word
-		}
-		text += "\n"
 	}
 	return text
 }

@@ -44,9 +44,8 @@ type settings struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == roleContainer {
-		fmt.Fprint(os.NewFile(failurePipe, "failure"), becomeContainer(os.Args[2]))
-		os.Exit(128)
+	if isContainer() {
+		runContainer()
 	}
 	var s settings
 	flag.StringVar(&s.kubeconfig, "kubeconfig", "", "administrator's kubeconfig of the API server")
