@@ -140,7 +140,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<output::OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", explain(&error));
+            output::note(&format!("error: {}", explain(&error)));
             ExitCode::from(code(&error))
         }
     }

@@ -30,12 +30,12 @@ impl Terminal {
         self.has_bars
     }
 
-    /// Prints text to standard output.
+    /// Prints text to standard output, made [`output::visible`].
     ///
     /// # Errors
     /// A failed write; [`output::OutputClosed`] if the reader has left.
     pub(crate) fn print(&mut self, text: &str) -> anyhow::Result<()> {
-        output::explained(self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()))
+        output::explained(self.out.write_all(output::visible(text).as_bytes()).and_then(|()| self.out.flush()))
     }
 
     /// Prints a line to standard output.
@@ -46,9 +46,9 @@ impl Terminal {
         self.print(&format!("{text}\n"))
     }
 
-    /// Prints a line to standard error. A failure is ignored, because it cannot be reported.
+    /// Prints a line to standard error, made [`output::visible`]. A failure is ignored, because it cannot be reported.
     pub(crate) fn note(&mut self, text: &str) {
-        let _ = writeln!(self.err, "{text}").and_then(|()| self.err.flush());
+        let _ = writeln!(self.err, "{}", output::visible(text)).and_then(|()| self.err.flush());
     }
 }
 

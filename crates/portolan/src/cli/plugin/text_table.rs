@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::cli::output::visible;
+
 /// Spaces between columns.
 const GAP: usize = 3;
 
@@ -23,7 +25,7 @@ impl TextTable {
         let columns = table["columnDefinitions"].as_array().map_or(&[][..], Vec::as_slice);
         let shown: Vec<usize> =
             (0..columns.len()).filter(|at| wide || columns[*at]["priority"].as_i64().unwrap_or(0) == 0).collect();
-        let header = |at: &usize| columns[*at]["name"].as_str().unwrap_or_default().to_uppercase();
+        let header = |at: &usize| one_line(&columns[*at]["name"].as_str().unwrap_or_default().to_uppercase());
         let mut made = Self::new(shown.iter().map(header));
         for row in table["rows"].as_array().into_iter().flatten() {
             made.rows.push(shown.iter().map(|at| cell(&row["cells"][*at])).collect());
@@ -33,7 +35,7 @@ impl TextTable {
 
     /// Adds a row. An empty cell is printed as kubectl prints a missing value.
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        let or_none = |cell: String| if cell.is_empty() { "<none>".to_owned() } else { cell };
+        let or_none = |cell: String| if cell.is_empty() { "<none>".to_owned() } else { one_line(&cell) };
         self.rows.push(cells.into_iter().map(|cell| or_none(cell.into())).collect());
     }
 
@@ -65,8 +67,16 @@ impl TextTable {
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "<none>".to_owned(),
-        Value::String(text) => text.lines().next().unwrap_or_default().to_owned(),
-        other => other.to_string(),
+        Value::String(text) => one_line(text),
+        other => one_line(&other.to_string()),
+    }
+}
+
+/// Returns the first line of a cell, with kubectl's mark if more follow. Its width is that of the printed text.
+fn one_line(text: &str) -> String {
+    match text.find(['\n', '\r', '\u{c}']) {
+        Some(end) => format!("{}...", visible(&text[..end])),
+        None => visible(text).into_owned(),
     }
 }
 
@@ -87,11 +97,21 @@ mod tests {
     }
 
     #[test]
+    fn cells_neither_control_the_terminal_nor_break_their_row() {
+        let server = json!({"columnDefinitions": [{"name": "Name"}, {"name": "Status"}],
+            "rows": [{"cells": ["a\u{1b}[8m", "up\nb   fake"]}]});
+        assert_eq!(TextTable::from_server(&server, false).text(true), "NAME     STATUS\na^[[8m   up...\n");
+        let mut own = TextTable::new(["NAME", "MESSAGE"]);
+        own.row(["a", "\u{9b}2J\nfake   row"]);
+        assert_eq!(own.text(false), "a   \\u009b2J...\n");
+    }
+
+    #[test]
     fn only_a_wide_table_has_the_columns_of_low_priority() {
         let server = json!({"columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Reason", "priority": 1},
             {"name": "Count", "priority": 0}], "rows": [{"cells": ["a", "bad\nworse", 3]}, {"cells": ["b", null, null]}]});
         assert_eq!(TextTable::from_server(&server, false).text(true), "NAME   COUNT\na      3\nb      <none>\n");
         let wide = TextTable::from_server(&server, true).text(true);
-        assert_eq!(wide, "NAME   REASON   COUNT\na      bad      3\nb      <none>   <none>\n");
+        assert_eq!(wide, "NAME   REASON   COUNT\na      bad...   3\nb      <none>   <none>\n");
     }
 }

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use portolan_types::MonotonicInstant;
 
 use super::{context::POLL, terminal::Terminal};
-use crate::cli::progress::human;
+use crate::cli::{output::visible, progress::human};
 
 /// Exit code of a wait that timed out.
 pub(crate) const TIMED_OUT: u8 = 3;
@@ -75,7 +75,7 @@ impl WaitProgress {
         if let Some(bar) = &self.bar {
             bar.set_length(total);
             bar.set_position(done);
-            bar.set_message(message);
+            bar.set_message(visible(&message).replace('\n', " "));
         }
     }
 
@@ -87,7 +87,7 @@ impl WaitProgress {
         self.rows.insert(name.to_owned(), state.to_owned());
         let line = format!("  {name:<40} {state}   {}", human(self.started.elapsed()));
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(visible(&line)),
             None => terminal.note(&line),
         }
     }
