@@ -1,5 +1,7 @@
 //! Answers of physical clusters about one type, merged. Pure.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use portolan_types::object;
 use serde_json::{Map, Value, json};
@@ -9,19 +11,31 @@ use crate::cli::plugin::session::RequestError;
 /// Annotation of a printed object: the physical cluster that has it.
 const CLUSTER: &str = "portolan.dev/cluster";
 
+/// Objects of one physical cluster.
+#[derive(Default)]
+pub(super) struct MemberObjects {
+    /// Objects, lists or tables.
+    pub(super) found: Vec<Value>,
+    /// Names of objects that the physical cluster does not have, with its refusals.
+    pub(super) absent: Vec<(String, RequestError)>,
+}
+
 /// Answer of one physical cluster.
 pub(super) struct MemberAnswer {
     pub(super) member: String,
-    /// Objects, lists or tables; `None` if the physical cluster does not have the type.
-    pub(super) found: Result<Option<Vec<Value>>, RequestError>,
+    /// `None` if the physical cluster does not have the type.
+    pub(super) found: Result<Option<MemberObjects>, RequestError>,
 }
 
 /// Answers of all physical clusters.
+#[derive(Default)]
 pub(super) struct AcceptedAnswers {
     /// Objects, lists or tables, with the name of the physical cluster.
     pub(super) found: Vec<(String, Value)>,
     /// Lines about physical clusters that did not answer.
     pub(super) failures: Vec<String>,
+    /// Refusals for objects that no physical cluster has.
+    pub(super) missing: Vec<RequestError>,
 }
 
 /// Separates answers and failures.
@@ -29,22 +43,26 @@ pub(super) struct AcceptedAnswers {
 /// # Errors
 /// The failure of the only physical cluster; kubectl's message for a type that none has.
 pub(super) fn accepted(kind: &str, answers: Vec<MemberAnswer>) -> anyhow::Result<AcceptedAnswers> {
-    let (mut all, mut is_known) = (AcceptedAnswers { found: Vec::new(), failures: Vec::new() }, false);
+    let (mut all, mut known) = (AcceptedAnswers::default(), 0);
     let is_only = answers.len() == 1;
+    let mut absent: BTreeMap<String, Vec<RequestError>> = BTreeMap::new();
     for MemberAnswer { member, found } in answers {
         match found {
             Ok(None) => {}
-            Ok(Some(found)) => {
-                is_known = true;
-                all.found.extend(found.into_iter().map(|answer| (member.clone(), answer)));
+            Ok(Some(objects)) => {
+                known += 1;
+                all.found.extend(objects.found.into_iter().map(|answer| (member.clone(), answer)));
+                objects.absent.into_iter().for_each(|(name, error)| absent.entry(name).or_default().push(error));
             }
             Err(error) if is_only => return Err(error.into()),
             Err(error) => all.failures.push(format!("{member}: {error}")),
         }
     }
-    if !is_known && all.failures.is_empty() {
+    if known == 0 && all.failures.is_empty() {
         bail!("the server doesn't have a resource type \"{kind}\"");
     }
+    let nowhere = absent.into_values().filter(|refusals| refusals.len() == known);
+    all.missing = nowhere.filter_map(|mut refusals| refusals.pop()).collect();
     Ok(all)
 }
 
@@ -116,7 +134,40 @@ mod tests {
     use crate::cli::plugin::{session::RefusedRequest, text_table::TextTable};
 
     fn answer(member: &str, found: Result<Option<Vec<Value>>, RequestError>) -> MemberAnswer {
-        MemberAnswer { member: member.into(), found }
+        let objects = |found| MemberObjects { found, absent: Vec::new() };
+        MemberAnswer { member: member.into(), found: found.map(|found| found.map(objects)) }
+    }
+
+    fn without(member: &str, found: Vec<Value>, absent: &[&str]) -> MemberAnswer {
+        let refusal = |name: &&str| {
+            let message = format!("pods \"{name}\" not found");
+            let status = json!({"kind": "Status", "reason": "NotFound", "message": message});
+            let read = RefusedRequest::read(404, status.to_string().as_bytes());
+            ((*name).to_owned(), RequestError::Refused(read))
+        };
+        let absent = absent.iter().map(refusal).collect();
+        MemberAnswer { member: member.into(), found: Ok(Some(MemberObjects { found, absent })) }
+    }
+
+    #[test]
+    fn an_object_is_missing_if_no_cluster_has_it() {
+        let missing = |answers| -> Vec<String> {
+            accepted("pods", answers).unwrap().missing.iter().map(ToString::to_string).collect()
+        };
+        let nope = "Error from server (NotFound): pods \"nope\" not found";
+        for (case, answers, expected) in [
+            ("no cluster has it", vec![without("a", vec![], &["nope"]), without("b", vec![], &["nope"])], vec![nope]),
+            ("one has it", vec![without("a", vec![json!({})], &[]), without("b", vec![], &["web"])], vec![]),
+            (
+                "one of two names",
+                vec![without("a", vec![json!({})], &["nope"]), without("b", vec![], &["web", "nope"])],
+                vec![nope],
+            ),
+            ("a cluster without the type", vec![without("a", vec![], &["nope"]), answer("b", Ok(None))], vec![nope]),
+            ("the only cluster", vec![without("a", vec![], &["nope"])], vec![nope]),
+        ] {
+            assert_eq!(missing(answers), expected, "{case}");
+        }
     }
 
     fn refused() -> RequestError {

@@ -14,7 +14,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use self::merge::MemberAnswer;
+use self::merge::{MemberAnswer, MemberObjects};
 use super::{
     clusters::HOME,
     context::PluginContext,
@@ -80,7 +80,7 @@ impl Member {
 }
 
 impl GetArgs {
-    /// Runs the command, and returns its exit code: 1 if a physical cluster did not answer.
+    /// Runs the command, and returns its exit code: 1 if a physical cluster did not answer, or none has an object.
     ///
     /// # Errors
     /// Wrong arguments; a type or an object that no physical cluster has.
@@ -100,7 +100,7 @@ impl GetArgs {
             }
             kinds
         });
-        let (mut code, mut objects, mut is_first) = (0, Vec::new(), true);
+        let (mut code, mut objects, mut missing, mut is_first) = (0, Vec::new(), Vec::new(), true);
         for kind in kinds {
             let names: Vec<Option<&str>> =
                 wanted.iter().filter(|arg| arg.kind == kind).map(|arg| arg.name.as_deref()).collect();
@@ -110,17 +110,22 @@ impl GetArgs {
                 ctx.terminal.note(&format!("Warning: {failed}"));
                 code = 1;
             }
+            missing.extend(answers.missing);
             if self.format.object_format().is_some() {
                 objects.extend(merge::objects(answers.found));
-            } else {
+            } else if !answers.found.is_empty() || names.contains(&None) {
                 let separator = if is_first { "" } else { "\n" };
                 self.print_table(ctx, separator, &merge::table(&answers.found, self.all_namespaces))?;
                 is_first = false;
             }
         }
         ctx.print_warnings();
-        if self.format.object_format().is_some() {
+        if self.format.object_format().is_some() && (missing.is_empty() || !objects.is_empty()) {
             formats::print(&mut ctx.terminal, &self.format, &formats::list_of(objects, false), TextTable::default)?;
+        }
+        for refused in missing {
+            ctx.terminal.note(&refused.to_string());
+            code = 1;
         }
         Ok(code)
     }
@@ -153,21 +158,21 @@ impl GetArgs {
         member: &Member,
         kind: &str,
         names: &[Option<&str>],
-    ) -> Result<Option<Vec<Value>>, RequestError> {
+    ) -> Result<Option<MemberObjects>, RequestError> {
         let catalog = ResourceCatalog::discover_with(async |path, accept| member.read(session, path, accept).await);
         let catalog = catalog.await?;
         let Ok(resource) = catalog.find(kind) else { return Ok(None) };
         let accept = if self.format.object_format().is_some() { JSON } else { TABLE };
-        let mut found = Vec::new();
+        let mut objects = MemberObjects::default();
         for name in names {
-            match member.read(session, &self.path(session, resource, *name), accept).await {
-                Ok(answer) => found.push(answer),
+            match (member.read(session, &self.path(session, resource, *name), accept).await, name) {
+                (Ok(answer), _) => objects.found.push(answer),
                 // Another physical cluster may have it.
-                Err(error) if name.is_some() && error.is_not_found() => {}
-                Err(error) => return Err(error),
+                (Err(error), Some(name)) if error.is_not_found() => objects.absent.push(((*name).to_owned(), error)),
+                (Err(error), _) => return Err(error),
             }
         }
-        Ok(Some(found))
+        Ok(Some(objects))
     }
 
     fn path(&self, session: &ApiSession, resource: &ResourceType, name: Option<&str>) -> String {
