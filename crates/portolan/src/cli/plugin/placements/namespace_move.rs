@@ -18,10 +18,15 @@ use crate::cli::plugin::{
     waiting::{INTERRUPTED, TIMED_OUT, WaitEnd, WaitProgress, wait_until},
 };
 
+/// Pause after a look, for each Placement in the list.
+const PER_PLACEMENT: Duration = Duration::from_micros(200);
+
 /// Objects of a namespace that a plan moves by decisions of their own.
 pub(super) struct NamespaceMove<'a> {
     name: &'a str,
     moves: Vec<&'a PlannedMove>,
+    /// Number of further moves, which the plan does not list.
+    omitted: u64,
 }
 
 /// Counts of the objects at one time.
@@ -35,7 +40,8 @@ struct MoveCounts {
 impl<'a> NamespaceMove<'a> {
     /// Returns the moves of a plan.
     pub(super) fn of(name: &'a str, plan: &'a PlacementPlanStatus) -> Self {
-        Self { name, moves: plan.moves.iter().filter(|row| !row.follows && !row.to.is_empty()).collect() }
+        let moves = plan.moves.iter().filter(|row| !row.follows && !row.to.is_empty()).collect();
+        Self { name, moves, omitted: plan.omitted.moves }
     }
 
     /// Counts the objects that have arrived and, if `is_settled`, the objects that are refused. An object without a
@@ -44,12 +50,17 @@ impl<'a> NamespaceMove<'a> {
         let text = |placement: &'_ Value, path: &str| {
             placement.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        let key = |placement: &Value| (text(placement, "/spec/object/kind"), text(placement, "/spec/object/name"));
+        let group = |version: &str| version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        let key = |placement: &Value| {
+            let group = group(&text(placement, "/spec/object/apiVersion"));
+            (group, text(placement, "/spec/object/kind"), text(placement, "/spec/object/name"))
+        };
         let known: BTreeMap<_, _> = placements.iter().map(|placement| (key(placement), placement)).collect();
         let mut counts = MoveCounts::default();
         for planned in &self.moves {
             let object = &planned.object;
-            let Some(placement) = known.get(&(object.kind.clone(), object.name.clone())) else {
+            let of_row = (group(&object.api_version), object.kind.clone(), object.name.clone());
+            let Some(placement) = known.get(&of_row) else {
                 counts.arrived += 1;
                 continue;
             };
@@ -82,6 +93,8 @@ impl<'a> NamespaceMove<'a> {
             let placements = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
             let counts = self.count(placements, started.elapsed() > SETTLED);
             progress.update(counts.arrived as u64, all as u64, format!("objects of namespace/{name}"));
+            // A long list is read less often.
+            tokio::time::sleep(PER_PLACEMENT * u32::try_from(placements.len()).unwrap_or(u32::MAX)).await;
             Ok((counts.arrived + counts.refused.len() == all).then_some(counts))
         })
         .await;
@@ -89,6 +102,7 @@ impl<'a> NamespaceMove<'a> {
         match end? {
             WaitEnd::Reached(counts) if counts.refused.is_empty() => {
                 ctx.terminal.note(&format!("{all} objects of namespace/{name} moved   {took}"));
+                self.note_omitted(ctx);
                 Ok(0)
             }
             WaitEnd::Reached(counts) => bail!(
@@ -106,6 +120,16 @@ impl<'a> NamespaceMove<'a> {
                 ctx.terminal.note(&format!("the moves continue; see them with: kubectl get placements -n {name}"));
                 Ok(INTERRUPTED)
             }
+        }
+    }
+
+    /// Prints how many objects move that the plan did not list.
+    fn note_omitted(&self, ctx: &mut PluginContext) {
+        let Self { name, omitted, .. } = self;
+        if *omitted > 0 {
+            ctx.terminal.note(&format!(
+                "{omitted} further objects follow the pin; this command does not wait for them\n  see:  kubectl get placements -n {name}"
+            ));
         }
     }
 }

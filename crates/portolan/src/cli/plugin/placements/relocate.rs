@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use portolan_types::{
     MonotonicInstant, annotations, object,
-    placement::{PlacementCopyStatus, PlacementRecord, PlanChange, PlanPin, PlanTarget},
+    placement::{MAX_PLAN_ROWS, PlacementCopyStatus, PlacementRecord, PlanChange, PlanPin, PlanTarget},
 };
 use serde_json::{Value, json};
 
@@ -77,7 +77,9 @@ impl MoveArgs {
         let path = of.path(&namespace, Some(&name));
         let read = ctx.session().get(&path).await?;
         let pin = self.pin(&read)?;
-        let planned = plan(ctx, &of, &read, &pin).await;
+        // A printed plan is short; one that is followed needs all its rows.
+        let is_followed = self.dry_run == DryRun::None && self.wait && preflight::is_namespace(&of);
+        let planned = plan(ctx, &of, &read, PinnedTo { clusters: &pin, is_followed }).await;
         ctx.print_warnings();
         if self.dry_run == DryRun::Server {
             planned?.print(ctx, &self.format)?;
@@ -187,16 +189,24 @@ impl MoveArgs {
     }
 }
 
+/// Pin whose plan is asked for.
+struct PinnedTo<'a> {
+    clusters: &'a [String],
+    /// True if every row of the plan is needed.
+    is_followed: bool,
+}
+
 /// Asks for the plan of a pin.
-async fn plan(ctx: &PluginContext, of: &ResourceType, read: &Value, pin: &[String]) -> anyhow::Result<AnsweredPlan> {
+async fn plan(ctx: &PluginContext, of: &ResourceType, read: &Value, pin: PinnedTo<'_>) -> anyhow::Result<AnsweredPlan> {
     let target = PlanTarget {
         api_version: of.api_version(),
         kind: of.kind.clone(),
         namespace: object::namespace(read).to_owned(),
         name: object::name(read).to_owned(),
     };
-    let pin = PlanPin { object: target, clusters: pin.to_vec() };
-    AnsweredPlan::ask(ctx, None, vec![PlanChange { pin: Some(pin), ..PlanChange::default() }], None).await
+    let limit = pin.is_followed.then_some(MAX_PLAN_ROWS as u32);
+    let pin = PlanPin { object: target, clusters: pin.clusters.to_vec() };
+    AnsweredPlan::ask(ctx, None, vec![PlanChange { pin: Some(pin), ..PlanChange::default() }], limit).await
 }
 
 pub(super) fn copies_of(placement: &Value) -> Vec<PlacementCopyStatus> {
