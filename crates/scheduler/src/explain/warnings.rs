@@ -105,9 +105,30 @@ pub(crate) fn kind_warnings(ctx: &SchedulerContext, resource: &ResourceSelector)
     resource.kinds.iter().filter(unknown).map(warn).collect()
 }
 
+/// Groups of Kubernetes whose names end as those of some custom kinds, such as `gateway.networking.k8s.io`, do.
+const KUBERNETES_GROUPS: [&str; 17] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
 /// Returns true for a group that is none of Kubernetes' own.
 fn is_custom(group: &str) -> bool {
-    group.contains('.') && !group.ends_with(".k8s.io")
+    group.contains('.') && !KUBERNETES_GROUPS.contains(&group)
 }
 
 /// Returns a sentence about definitions that a policy cannot send anywhere.

@@ -215,7 +215,7 @@ impl ChangeReader<'_> {
             ("v1", "Namespace") => Some(kinds::namespaces()),
             (version, kind) => {
                 let group = version.split_once('/').map_or("", |(group, _)| group);
-                self.ctx.resource_of(group, kind)
+                self.ctx.resource_in(self.home, group, kind)
             }
         };
         let Some(resource) = resource else {

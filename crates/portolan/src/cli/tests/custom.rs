@@ -1,6 +1,6 @@
 //! Custom resources on a simulated physical cluster, from the definition to the end of the copy.
 
-use super::*;
+use super::{kubectl_plugin::PluginUser, *};
 
 fn definition(more: &str) -> String {
     format!(
@@ -52,7 +52,7 @@ async fn established(workspace: &WorkspaceClient) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_custom_resource_goes_down_with_its_definition_and_leaves_nothing_behind() {
-    let (plane, _folder) = start().await;
+    let (plane, folder) = start().await;
     let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
     root.apply(MEMBER).await.unwrap();
     make_workspaces(&root, 0..1).await;
@@ -74,6 +74,15 @@ async fn a_custom_resource_goes_down_with_its_definition_and_leaves_nothing_behi
     };
     until(&team, PLACEMENT, synced).await;
     until(&team, "/api/v1/namespaces/default/secrets/keys", |secret| clusters(secret) == "east").await;
+    let ann = PluginUser::new(folder.path());
+    for (line, expected) in [
+        ("kubectl ws :root:team-0", "Current workspace is \"root:team-0\""),
+        ("kubectl portolan move widgets/w --to east --dry-run", "would move"),
+        ("kubectl portolan move widget.example.com/w --to east --timeout 30s", "pinned to east"),
+    ] {
+        let (code, out, err) = ann.run(line).await;
+        assert!(code == 0 && out.contains(expected), "{line}: {code} {out} {err}");
+    }
     // A field that the definition there does not have refuses the copy with the reason, and loses nothing.
     apply_widget(&plane, json!({"size": 2, "secret": "keys", "color": "red"})).await;
     until(&team, PLACEMENT, |p| p["status"]["clusters"][0]["reason"] == "Invalid").await;
