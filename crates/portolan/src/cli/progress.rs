@@ -65,6 +65,42 @@ impl ProgressSteps {
     }
 }
 
+/// Bar of a command that reports its steps one by one: drawn on a terminal, plain lines elsewhere.
+pub(crate) struct StepBar {
+    bar: Option<ProgressBar>,
+}
+
+impl StepBar {
+    /// Starts a bar of `total` steps. Without bars, or steps, only lines are printed.
+    pub(crate) fn start(total: u64, has_bars: bool) -> Self {
+        let bar = (has_bars && total > 0).then(|| {
+            let bar = ProgressBar::new(total);
+            if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:24}] {pos}/{len} {elapsed}") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self { bar }
+    }
+
+    /// Prints the line of a step, by `print` if there is no bar. A step that is done begins with a check mark.
+    pub(crate) fn step(&self, text: &str, print: impl FnOnce(&str)) {
+        let Some(bar) = &self.bar else { return print(text) };
+        bar.println(output::visible(text));
+        if text.starts_with('✓') {
+            bar.inc(1);
+        }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Formats a time: `12 ms`, `1.4 s`.
 pub(crate) fn human(time: Duration) -> String {
     match time.as_millis() {

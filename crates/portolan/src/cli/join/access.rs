@@ -38,6 +38,11 @@ impl UserAccessArgs {
         Ok(())
     }
 
+    /// Returns true if users have access.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.access
+    }
+
     /// Returns the manifest of the account; `None` without access.
     ///
     /// # Errors
@@ -78,7 +83,11 @@ impl UserAccessArgs {
     /// # Errors
     /// A refusal.
     pub(super) async fn register(&self, upstream: &ClusterApi, path: &str) -> anyhow::Result<()> {
-        let access = MemberAccess { users: self.access_user.clone(), groups: self.access_group.clone() };
+        let access = MemberAccess {
+            users: self.access_user.clone(),
+            groups: self.access_group.clone(),
+            ..MemberAccess::default()
+        };
         let patch = json!({"spec": {"access": access}});
         upstream.merge(path, &patch).await.context("the access of users cannot be registered")?;
         Ok(())

@@ -2,13 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
-    super::{cluster_api::ClusterApi, output},
+    super::cluster_api::ClusterApi,
+    answer::{AnswerFlags, MembershipAnswer},
     api_of, downstream,
     upstream::{self, path_of},
 };
@@ -25,6 +26,8 @@ pub(crate) struct MemberCheckArgs {
     /// Kubeconfig of an administrator of the physical cluster, to check that side too.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) format: AnswerFlags,
 }
 
 /// Drain a physical cluster, remove its registration, and with a kubeconfig also the objects of the join there.
@@ -45,10 +48,12 @@ pub(crate) struct UnjoinArgs {
     /// Time for the drain, as 30m.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::super::values::time)]
     timeout: Duration,
+    #[command(flatten)]
+    pub(super) format: AnswerFlags,
 }
 
 impl MemberCheckArgs {
-    pub(super) async fn run(&self, upstream: &ClusterApi) -> anyhow::Result<()> {
+    pub(super) async fn run(&self, upstream: &ClusterApi) -> anyhow::Result<MembershipAnswer> {
         let physical = upstream.get(&path_of(&self.name)).await?;
         let physical = physical.with_context(|| format!("physical cluster {} is not registered", self.name))?;
         let modes = physical["spec"]["connection"].as_object().into_iter().flatten().map(|(mode, _)| mode.as_str());
@@ -63,17 +68,27 @@ impl MemberCheckArgs {
             lines.push(format!("member      {} at {}", facts.version, member.server()));
             upstream::check_same(upstream, &self.name, &facts.uid).await?;
         }
-        lines.iter().try_for_each(|line| output::line(line))?;
-        match upstream::ready(&physical) {
-            Some(ready) if ready.is_true => Ok(()),
-            Some(ready) => bail!("{} is not ready\n  why:  {}", self.name, ready.text),
-            None => bail!("{} is not ready\n  why:  the server has not looked at it yet", self.name),
-        }
+        let failed = |why: &str| Some(anyhow!("{} is not ready\n  why:  {why}", self.name));
+        let failure = match upstream::ready(&physical) {
+            Some(ready) if ready.is_true => None,
+            Some(ready) => failed(&ready.text),
+            None => failed("the server has not looked at it yet"),
+        };
+        Ok(MembershipAnswer { lines, object: physical, failure })
     }
 }
 
 impl UnjoinArgs {
-    pub(super) async fn run(&self, upstream: &ClusterApi, report: &mut (dyn FnMut(&str) + Send)) -> anyhow::Result<()> {
+    pub(super) fn steps(&self) -> u64 {
+        // It gets nothing new, its registration goes, and the objects of the join.
+        2 + u64::from(self.kubeconfig.is_some())
+    }
+
+    pub(super) async fn run(
+        &self,
+        upstream: &ClusterApi,
+        report: &mut (dyn FnMut(&str) + Send),
+    ) -> anyhow::Result<MembershipAnswer> {
         let member = match &self.kubeconfig {
             Some(path) => Some(api_of(Some(path), None).await?),
             None => None,
@@ -104,7 +119,8 @@ impl UnjoinArgs {
             downstream::remove(&member).await?;
             report("✓ removed the account, the roles, the agent and the DNS responder from the physical cluster");
         }
-        Ok(())
+        let unknown = || json!({"apiVersion": "portolan.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": {"name": self.name}});
+        Ok(MembershipAnswer::of(registered.unwrap_or_else(unknown)))
     }
 
     /// Removes the finalizer that waits for the copies. Those of others stay.

@@ -4,6 +4,7 @@
 
 mod access;
 mod addresses;
+mod answer;
 mod downstream;
 mod leave;
 mod manifests;
@@ -12,10 +13,14 @@ mod upstream;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use portolan_types::placement::NamespaceMapping;
+use serde_json::{Value, json};
 
-use super::{cluster_api::ClusterApi, output};
+use super::{cluster_api::ClusterApi, output, plugin::OutputFormat};
+use answer::{AnswerFlags, MembershipAnswer};
+use upstream::Registration;
 
 pub(crate) use leave::{MemberCheckArgs, UnjoinArgs};
 
@@ -64,6 +69,10 @@ pub(crate) struct JoinArgs {
     /// Replace the connection of a name that is registered with another kind of connection or for another cluster.
     #[arg(long)]
     replace_connection: bool,
+    /// Names of namespaces on the physical cluster: hashed, or identity for those of the workspace, which is for a
+    /// physical cluster of one workspace. It cannot be changed later; by default hashed.
+    #[arg(long, value_enum, value_name = "MAPPING")]
+    namespace_mapping: Option<NamespaceNames>,
     /// Deploy the DNS responder as well, by which pods resolve the names of their workspace.
     #[arg(long)]
     dns: bool,
@@ -75,18 +84,39 @@ pub(crate) struct JoinArgs {
     namespace: String,
     #[command(flatten)]
     access: access::UserAccessArgs,
+    #[command(flatten)]
+    format: AnswerFlags,
+}
+
+/// Names of namespaces on a physical cluster, on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NamespaceNames {
+    Hashed,
+    Identity,
+}
+
+impl From<NamespaceNames> for NamespaceMapping {
+    fn from(of: NamespaceNames) -> Self {
+        match of {
+            NamespaceNames::Hashed => Self::Hashed,
+            NamespaceNames::Identity => Self::Identity,
+        }
+    }
 }
 
 impl ClusterCommandArgs {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        super::runtime()?.block_on(self.execute(&mut |step| eprintln!("{step}")))
+        let (bar, format) = (answer::system_bar(self.command.steps()), self.command.format());
+        let answered = super::runtime()?.block_on(self.execute(&mut |step| bar.step(step, output::note)));
+        bar.finish();
+        answer::print(answered?, format)
     }
 
     /// Runs the command; `report` gets a line per step.
     ///
     /// # Errors
     /// The step that failed, with its reason.
-    pub(crate) async fn execute(self, report: &mut (dyn FnMut(&str) + Send)) -> anyhow::Result<()> {
+    pub(crate) async fn execute(self, report: &mut (dyn FnMut(&str) + Send)) -> anyhow::Result<MembershipAnswer> {
         let upstream = api_of(self.upstream.as_deref(), self.context).await?;
         self.command.run(&upstream, report).await
     }
@@ -97,17 +127,52 @@ impl MembershipCommand {
     ///
     /// # Errors
     /// The step that failed, with its reason.
-    pub(crate) async fn run(&self, upstream: &ClusterApi, report: &mut (dyn FnMut(&str) + Send)) -> anyhow::Result<()> {
+    pub(crate) async fn run(
+        &self,
+        upstream: &ClusterApi,
+        report: &mut (dyn FnMut(&str) + Send),
+    ) -> anyhow::Result<MembershipAnswer> {
         match self {
             Self::Join(join) => join.run(upstream, report).await,
             Self::Check(check) => check.run(upstream).await,
             Self::Unjoin(unjoin) => unjoin.run(upstream, report).await,
         }
     }
+
+    /// Returns the format of the result.
+    pub(crate) fn format(&self) -> Option<OutputFormat> {
+        match self {
+            Self::Join(JoinArgs { format, .. })
+            | Self::Check(MemberCheckArgs { format, .. })
+            | Self::Unjoin(UnjoinArgs { format, .. }) => format.output,
+        }
+    }
+
+    /// Returns the number of steps that the command reports if all goes well.
+    pub(crate) fn steps(&self) -> u64 {
+        match self {
+            Self::Join(join) => join.steps(),
+            Self::Check(_) => 0,
+            Self::Unjoin(unjoin) => unjoin.steps(),
+        }
+    }
 }
 
 impl JoinArgs {
-    async fn run(&self, upstream: &ClusterApi, report: &mut (dyn FnMut(&str) + Send)) -> anyhow::Result<()> {
+    fn steps(&self) -> u64 {
+        if self.print_command {
+            return 1;
+        }
+        let optional = [!self.agent, self.access.is_allowed(), self.agent, self.dns];
+        // It is reached, has the account, is registered, and is ready.
+        4 + optional.into_iter().filter(|is_taken| *is_taken).count() as u64
+    }
+
+    async fn run(
+        &self,
+        upstream: &ClusterApi,
+        report: &mut (dyn FnMut(&str) + Send),
+    ) -> anyhow::Result<MembershipAnswer> {
         self.access.check()?;
         if self.print_command {
             return self.print(upstream, report).await;
@@ -137,7 +202,7 @@ impl JoinArgs {
             report(&format!("✓ stored its kubeconfig in the Secret {}/{}", reference.0, reference.1));
             upstream::direct(&reference)
         };
-        upstream::register(upstream, &self.name, &found.uid, connection).await?;
+        upstream::register(upstream, self.registration(&found.uid, connection)).await?;
         report(&format!("✓ registered the physical cluster {}", self.name));
         if let Some(manifest) = self.access.manifest()? {
             downstream::apply_manifest(&member, &manifest).await?;
@@ -153,17 +218,21 @@ impl JoinArgs {
             downstream::apply_manifest(&member, &manifests::dns(&self.image)).await?;
             report("✓ applied the DNS responder portolan/portolan-dns");
         }
-        upstream::wait_ready(upstream, &self.name).await?;
+        let ready = upstream::wait_ready(upstream, &self.name).await?;
         report(&format!("✓ {} is ready", self.name));
-        Ok(())
+        Ok(MembershipAnswer::of(ready))
     }
 
     /// Registers the physical cluster, and prints the command that installs its agent.
-    async fn print(&self, upstream: &ClusterApi, report: &mut (dyn FnMut(&str) + Send)) -> anyhow::Result<()> {
+    async fn print(
+        &self,
+        upstream: &ClusterApi,
+        report: &mut (dyn FnMut(&str) + Send),
+    ) -> anyhow::Result<MembershipAnswer> {
         // Refused before anything is written.
         self.server(upstream)?;
         self.check_registered(upstream, "").await?;
-        upstream::register(upstream, &self.name, "", upstream::tunnel()).await?;
+        upstream::register(upstream, self.registration("", upstream::tunnel())).await?;
         report(&format!("✓ registered the physical cluster {}", self.name));
         let mut manifest = format!("{}\n---\n{}", manifests::rights(false)?, self.agent_manifest(upstream).await?);
         if let Some(access) = self.access.manifest()? {
@@ -174,7 +243,13 @@ impl JoinArgs {
             manifest = format!("{manifest}\n---\n{}", manifests::dns(&self.image));
         }
         report("Run this command with kubectl in the physical cluster, within an hour:");
-        output::line(&manifests::command(&manifest)?)
+        let command = manifests::command(&manifest)?;
+        let object = json!({"physicalCluster": self.name, "command": command, "manifest": manifest});
+        Ok(MembershipAnswer { lines: vec![command], object, failure: None })
+    }
+
+    fn registration<'a>(&'a self, member: &'a str, connection: Value) -> Registration<'a> {
+        Registration { name: &self.name, member, connection, mapping: self.namespace_mapping.map(Into::into) }
     }
 
     async fn check_registered(&self, upstream: &ClusterApi, member: &str) -> anyhow::Result<()> {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use portolan_types::object;
+use portolan_types::{
+    object,
+    placement::{NamespaceMapping, PhysicalClusterSpec},
+};
 use serde_json::{Value, json};
 
 use super::super::cluster_api::ClusterApi;
@@ -118,13 +121,31 @@ pub(super) async fn apply_secret(
     Ok((namespace.to_owned(), name))
 }
 
+/// Registration of a physical cluster.
+pub(super) struct Registration<'a> {
+    pub(super) name: &'a str,
+    /// Uid of its namespace `kube-system`; empty if it is not known.
+    pub(super) member: &'a str,
+    pub(super) connection: Value,
+    /// `namespaceMapping` of a new one; `None` for the server's default.
+    pub(super) mapping: Option<NamespaceMapping>,
+}
+
 /// Registers a physical cluster, or changes its connection. Other fields of the spec stay.
 ///
 /// # Errors
-/// A refusal.
-pub(super) async fn register(upstream: &ClusterApi, name: &str, member: &str, connection: Value) -> anyhow::Result<()> {
-    let exists = upstream.get(&path_of(name)).await?.is_some();
-    if exists {
+/// A refusal; a registration that maps namespaces in another way.
+pub(super) async fn register(upstream: &ClusterApi, registration: Registration<'_>) -> anyhow::Result<()> {
+    let Registration { name, member, connection, mapping } = registration;
+    let exists = upstream.get(&path_of(name)).await?;
+    if let Some(existing) = exists {
+        let spec: PhysicalClusterSpec = serde_json::from_value(existing["spec"].clone()).unwrap_or_default();
+        if let Some(wanted) = mapping.filter(|wanted| *wanted != spec.namespace_mapping) {
+            bail!(
+                "{name} is registered with namespaceMapping: {:?}, which cannot become {wanted:?}; remove it first: portolan cluster unjoin {name}",
+                spec.namespace_mapping
+            );
+        }
         // A merge patch with nulls also replaces a connection that was applied by somebody else.
         let mut whole = json!({"direct": null, "tunnel": null, "simulated": null});
         for (kind, value) in connection.as_object().into_iter().flatten() {
@@ -141,6 +162,9 @@ pub(super) async fn register(upstream: &ClusterApi, name: &str, member: &str, co
         "metadata": {"name": name}, "spec": {"connection": connection}});
     if !member.is_empty() {
         object["metadata"]["annotations"] = json!({MEMBER: member});
+    }
+    if let Some(mapping) = mapping {
+        object["spec"]["namespaceMapping"] = serde_json::to_value(mapping)?;
     }
     let path = path_of("");
     upstream
@@ -194,17 +218,17 @@ pub(super) fn ready(physical: &Value) -> Option<ReadyCondition> {
     Some(ReadyCondition { is_true: text("status") == "True", text: format!("{}: {}", text("reason"), text("message")) })
 }
 
-/// Waits until a physical cluster is ready.
+/// Waits until a physical cluster is ready, and returns it.
 ///
 /// # Errors
 /// The reason that it is not, after a minute.
-pub(super) async fn wait_ready(upstream: &ClusterApi, name: &str) -> anyhow::Result<()> {
+pub(super) async fn wait_ready(upstream: &ClusterApi, name: &str) -> anyhow::Result<Value> {
     let mut last = "the server has not looked at it yet".to_owned();
     let waiting = async {
         loop {
-            let physical = upstream.get(&path_of(name)).await?;
-            match physical.as_ref().and_then(ready) {
-                Some(ready) if ready.is_true => return anyhow::Ok(()),
+            let physical = upstream.get(&path_of(name)).await?.unwrap_or_default();
+            match ready(&physical) {
+                Some(ready) if ready.is_true => return anyhow::Ok(physical),
                 Some(ready) => last = ready.text,
                 None => {}
             }

@@ -75,7 +75,40 @@ impl OutputFlags {
 
     /// Returns the format of objects; `None` for tables and messages.
     pub(crate) fn object_format(&self) -> Option<OutputFormat> {
-        self.output.filter(|format| !matches!(format, OutputFormat::Table | OutputFormat::Wide))
+        self.output.filter(|format| format.is_of_objects())
+    }
+}
+
+impl OutputFormat {
+    /// Returns true for formats of objects; false for tables.
+    pub(crate) fn is_of_objects(self) -> bool {
+        !matches!(self, Self::Table | Self::Wide)
+    }
+}
+
+/// Flags of commands whose results are no objects.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ReportFlags {
+    /// Output format of the result.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<ReportFormat>,
+}
+
+/// Output format of a result that has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Indented JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl From<ReportFormat> for OutputFormat {
+    fn from(of: ReportFormat) -> Self {
+        match of {
+            ReportFormat::Json => Self::Json,
+            ReportFormat::Yaml => Self::Yaml,
+        }
     }
 }
 

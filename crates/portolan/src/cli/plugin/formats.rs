@@ -31,15 +31,23 @@ pub(crate) fn print(
 /// # Errors
 /// As for [`print`].
 pub(crate) fn print_object(terminal: &mut Terminal, format: OutputFormat, object: &Value) -> anyhow::Result<()> {
-    match format {
-        OutputFormat::Json => terminal.line(&serde_json::to_string_pretty(object)?),
-        OutputFormat::Yaml => terminal.print(&serde_saphyr::to_string(object)?),
-        OutputFormat::Name => match object["items"].as_array() {
-            Some(items) => items.iter().try_for_each(|item| terminal.line(&named(item)?)),
-            None => terminal.line(&named(object)?),
-        },
+    terminal.print(&object_text(format, object)?)
+}
+
+/// Formats an object or a list as JSON, as YAML or by its name.
+///
+/// # Errors
+/// `name` for objects without a name; a format of tables.
+pub(crate) fn object_text(format: OutputFormat, object: &Value) -> anyhow::Result<String> {
+    Ok(match format {
+        OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(object)?),
+        OutputFormat::Yaml => serde_saphyr::to_string(object)?,
+        OutputFormat::Name => {
+            let items = object["items"].as_array().map_or(std::slice::from_ref(object), Vec::as_slice);
+            items.iter().map(|item| Ok(format!("{}\n", named(item)?))).collect::<anyhow::Result<_>>()?
+        }
         OutputFormat::Table | OutputFormat::Wide => bail!("there is no table of it"),
-    }
+    })
 }
 
 /// Returns `kind.group/name`, as `kubectl -o name` does.

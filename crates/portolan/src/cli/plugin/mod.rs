@@ -27,6 +27,8 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+pub(crate) use self::flags::OutputFormat;
+pub(crate) use self::formats::object_text;
 pub(crate) use self::kubeconfig_files::UserEnvironment;
 #[cfg(test)]
 pub(crate) use self::terminal::CapturedOutput;

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::{streams::*, *};
-use crate::cli::{agent::member_services, join::ClusterCommandArgs};
+use crate::cli::{agent::member_services, join::ClusterCommandArgs, plugin::OutputFormat};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 
@@ -26,14 +26,24 @@ struct ClusterCli {
     args: ClusterCommandArgs,
 }
 
-/// Runs `portolan cluster …` with the administrator's kubeconfig.
+/// Runs `portolan cluster …` with the administrator's kubeconfig, and returns its steps.
 pub(super) async fn cluster_command(folder: &Path, args: &[&str]) -> anyhow::Result<Vec<String>> {
+    let mut steps = Vec::new();
+    cluster_answer(folder, args, &mut steps).await.map(|_| steps)
+}
+
+/// Runs `portolan cluster … -o json`, and returns the printed object.
+async fn cluster_answer(folder: &Path, args: &[&str], steps: &mut Vec<String>) -> anyhow::Result<Value> {
     let upstream = folder.join("data/admin.kubeconfig");
     let flags = ["cluster", "--upstream", upstream.to_str().unwrap()];
     let command = ClusterCli::try_parse_from(flags.iter().chain(args).copied()).unwrap().args;
-    let mut steps = Vec::new();
-    command.execute(&mut |step| steps.push(step.to_owned())).await?;
-    Ok(steps)
+    let mut printed = String::new();
+    let answer = command.execute(&mut |step| steps.push(step.to_owned())).await?;
+    answer.print(Some(OutputFormat::Json), |text| {
+        printed.push_str(text);
+        Ok(())
+    })?;
+    Ok(serde_json::from_str(&printed)?)
 }
 
 /// Agent beside the physical cluster of a kubeconfig.
@@ -125,7 +135,8 @@ async fn a_physical_cluster_behind_an_agent_is_used_as_any_other() {
     let (joined, agent) = tokio::join!(cluster_command(folder.path(), &join), starting);
     let steps = joined.unwrap();
     assert_eq!(steps.last().unwrap(), "✓ east is ready", "{steps:?}");
-    cluster_command(folder.path(), &["check", "east"]).await.unwrap();
+    let checked = cluster_answer(folder.path(), &["check", "east"], &mut Vec::new()).await.unwrap();
+    assert_eq!((&checked["kind"], &checked["metadata"]["name"]), (&json!("PhysicalCluster"), &json!("east")));
 
     root.apply(&deployment("web").to_string()).await.unwrap();
     until(&root, DEPLOYMENT, |web| web["status"]["readyReplicas"] == 1).await;
@@ -171,7 +182,12 @@ async fn a_physical_cluster_behind_an_agent_is_used_as_any_other() {
     assert!(root.get(EAST).await.unwrap()["metadata"]["deletionTimestamp"].is_null(), "it is not drained");
 
     root.delete(DEPLOYMENT).await.unwrap();
-    cluster_command(folder.path(), &["unjoin", "east", "--kubeconfig", member]).await.unwrap();
+    let mut steps = Vec::new();
+    let unjoin = ["unjoin", "east", "--kubeconfig", member];
+    let left = cluster_answer(folder.path(), &unjoin, &mut steps).await.unwrap();
+    assert_eq!((&left["kind"], &left["metadata"]["name"]), (&json!("PhysicalCluster"), &json!("east")));
+    let done = steps.iter().filter(|step| step.starts_with('✓')).count();
+    assert_eq!(done, 3, "as many as the bar of an unjoin has: {steps:?}");
     until(&root, "/apis/portolan.dev/v1alpha1/physicalclusters", is_empty).await;
     let again = cluster_command(folder.path(), &["unjoin", "east", "--kubeconfig", member]).await.unwrap();
     assert_eq!(again[0], "✓ east is not registered");

@@ -355,6 +355,10 @@ async fn an_administrator_plans_a_policy_drains_a_cluster_and_takes_it_back() {
         let line = format!("kubectl portolan policy test -f {policy} --expect {}", file.display());
         let (seen, out, err) = ann.run(&line).await;
         assert!(seen == code && out.lines().last().unwrap_or_default().starts_with(last), "{line}: {seen} {out} {err}");
+        let (seen, out, _) = ann.run(&format!("{line} -o json")).await;
+        let result: Value = serde_json::from_str(&out).unwrap_or_default();
+        let is_same = result["passed"] == (code == 0) && result["plan"]["kind"] == "PlacementPlan";
+        assert!(seen == code && (is_same || code > 1), "{line}: {seen} {out}");
     }
 
     // From the tenant's workspace, where the physical cluster is inherited.

@@ -193,6 +193,11 @@ async fn a_user_signs_in_on_another_device() {
     let address = fixture.plane.address();
     assert_eq!(out, format!("Signed in as \"ann\" in the context \"root@{address}\".\n"));
     assert!(err.contains("ABCD-EFGH"), "{err}");
+    let (code, out, err) = fixture.done(&format!("{} --device -o json", fixture.login())).await;
+    let signed_in: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {code} {out} {err}"));
+    let context = format!("root@{address}");
+    assert_eq!((&signed_in["user"], &signed_in["context"]), (&json!("ann"), &json!(context)));
+    assert!(signed_in["expires"].is_string() && !out.contains(&token("device", FAR)), "{out}");
     let kubeconfig = std::fs::read_to_string(fixture.folder.path().join("kubeconfig")).unwrap();
     assert!(!kubeconfig.contains(&token("device", FAR)), "no token is in the kubeconfig");
     let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig).unwrap();

@@ -25,7 +25,7 @@ use super::{
     session::{ApiRequest, ApiSession, TABLE, config_of},
     text_table::TextTable,
 };
-use crate::cli::{cluster_api::ClusterApi, join::MembershipCommand};
+use crate::cli::{cluster_api::ClusterApi, join::MembershipCommand, progress::StepBar};
 
 /// Annotation with the workspace in which a physical cluster is registered, on those of an ancestor.
 pub(super) const HOME: &str = "portolan.dev/workspace";
@@ -117,7 +117,10 @@ async fn change_membership(ctx: &mut PluginContext, command: &MembershipCommand)
     let files = KubeconfigFiles::load(None, &ctx.environment)?;
     let upstream = ClusterApi::new(config_of(&files, &ctx.flags).await?)?;
     let terminal = &mut ctx.terminal;
-    command.run(&upstream, &mut |step| terminal.note(step)).await
+    let bar = StepBar::start(command.steps(), terminal.has_bars());
+    let answered = command.run(&upstream, &mut |step| bar.step(step, |text| terminal.note(text))).await;
+    bar.finish();
+    answered?.print(command.format(), |text| terminal.print(text))
 }
 
 /// Returns the path of the physical clusters of a workspace.

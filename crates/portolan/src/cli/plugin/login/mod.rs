@@ -25,6 +25,8 @@ use self::{
 
 use super::{
     context::PluginContext,
+    flags::ReportFlags,
+    formats,
     kubeconfig_files::{KubeconfigEdit, KubeconfigSection},
     session::{RequestError, WorkspaceUrl, config_of},
 };
@@ -71,6 +73,8 @@ pub(crate) struct LoginArgs {
     /// Print the credential for kubectl. The kubeconfig has this flag.
     #[arg(long, hide = true, requires = "issuer")]
     credential: bool,
+    #[command(flatten)]
+    format: ReportFlags,
 }
 
 impl LoginArgs {
@@ -101,7 +105,17 @@ impl LoginArgs {
         let user = self.user_at_server(ctx, &tokens).await?;
         TokenCache::of(&ctx.environment, &provider)?.store(&tokens)?;
         let context = self.keep_in_kubeconfig(ctx, &provider, name)?;
-        ctx.terminal.line(&format!("Signed in as \"{user}\" in the context \"{context}\"."))
+        match self.format.output {
+            None => ctx.terminal.line(&format!("Signed in as \"{user}\" in the context \"{context}\".")),
+            Some(format) => {
+                let end = jiff::Timestamp::from_second(tokens.ends()?).context("the end of the token is no time")?;
+                let end = portolan_types::seams::seconds_text(end);
+                let (issuer, client) = (&provider.issuer, &provider.client_id);
+                let signed_in =
+                    json!({"user": user, "context": context, "issuer": issuer, "clientId": client, "expires": end});
+                formats::print_object(&mut ctx.terminal, format.into(), &signed_in)
+            }
+        }
     }
 
     async fn provider(&self, issuer: String, client_id: String) -> anyhow::Result<OpenIdProvider> {

@@ -11,10 +11,15 @@ use portolan_types::{
     LogicalClusterPath, object,
     placement::{PlanChange, PlanCordon, PlanTarget},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{AnsweredPlan, WOULD_CHANGE, expectations::PlanExpectations};
-use crate::cli::plugin::{clusters::HOME, context::PluginContext, flags::OutputFlags};
+use crate::cli::plugin::{
+    clusters::HOME,
+    context::PluginContext,
+    flags::{OutputFlags, ReportFlags},
+    formats,
+};
 
 /// Most bytes of a file of policies.
 const FILE_BYTES: u64 = 4 << 20;
@@ -72,6 +77,8 @@ struct PolicyTestArgs {
     /// `namespace/kind/name` to the physical clusters that the object moves to.
     #[arg(long, value_name = "FILE")]
     expect: PathBuf,
+    #[command(flatten)]
+    format: ReportFlags,
 }
 
 impl PolicyArgs {
@@ -88,22 +95,30 @@ impl PolicyArgs {
                 answered.print(ctx, &plan.format)?;
                 Ok(answered.code())
             }
-            PolicyCommand::Test(test) => {
-                let expected: PlanExpectations = serde_saphyr::from_str(&read(&test.expect)?)
-                    .map_err(|error| anyhow!("{error}"))
-                    .with_context(|| format!("{} holds no expectations", test.expect.display()))?;
-                let answered = test.changes.ask(ctx).await?;
-                ctx.print_warnings();
-                let failures = expected.failures(&answered.status);
-                failures.iter().try_for_each(|failure| ctx.terminal.line(failure))?;
-                ctx.terminal.line(&format!(
-                    "{}: {}",
-                    if failures.is_empty() { "ok" } else { "failed" },
-                    answered.status.summary
-                ))?;
-                Ok(if failures.is_empty() { 0 } else { WOULD_CHANGE })
-            }
+            PolicyCommand::Test(test) => test.run(ctx).await,
         }
+    }
+}
+
+impl PolicyTestArgs {
+    async fn run(self, ctx: &mut PluginContext) -> anyhow::Result<u8> {
+        let expected: PlanExpectations = serde_saphyr::from_str(&read(&self.expect)?)
+            .map_err(|error| anyhow!("{error}"))
+            .with_context(|| format!("{} holds no expectations", self.expect.display()))?;
+        let answered = self.changes.ask(ctx).await?;
+        ctx.print_warnings();
+        let failures = expected.failures(&answered.status);
+        let is_met = failures.is_empty();
+        if let Some(format) = self.format.output {
+            let AnsweredPlan { review, status } = &answered;
+            let result = json!({"passed": is_met, "failures": failures, "summary": status.summary, "plan": review});
+            formats::print_object(&mut ctx.terminal, format.into(), &result)?;
+        } else {
+            failures.iter().try_for_each(|failure| ctx.terminal.line(failure))?;
+            let verdict = if is_met { "ok" } else { "failed" };
+            ctx.terminal.line(&format!("{verdict}: {}", answered.status.summary))?;
+        }
+        Ok(if is_met { 0 } else { WOULD_CHANGE })
     }
 }
 
@@ -215,8 +230,6 @@ fn documents(text: &str, namespace: &str) -> anyhow::Result<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -3,10 +3,13 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use portolan_types::LogicalClusterPath;
+use serde_json::json;
 
 use super::enter::StoredContext;
 use crate::cli::plugin::{
     context::PluginContext,
+    flags::ReportFlags,
+    formats,
     kubeconfig_files::{KubeconfigEdit, KubeconfigFiles, KubeconfigSection},
 };
 
@@ -21,6 +24,8 @@ pub(super) struct CreateContextArgs {
     /// Stay in the current context.
     #[arg(long)]
     keep_current: bool,
+    #[command(flatten)]
+    format: ReportFlags,
 }
 
 impl CreateContextArgs {
@@ -31,7 +36,13 @@ impl CreateContextArgs {
         let name = self.name.or(path);
         let name = name.context("the server of the current context is no workspace; name the new context")?;
         let line = store(&files, &from, &name, &NewContext { overwrite: self.overwrite, switch: !self.keep_current })?;
-        ctx.terminal.line(&line)
+        match self.format.output {
+            None => ctx.terminal.line(&line),
+            Some(format) => {
+                let made = json!({"context": name, "isCurrent": !self.keep_current, "server": from.cluster["server"]});
+                formats::print_object(&mut ctx.terminal, format.into(), &made)
+            }
+        }
     }
 }
 
