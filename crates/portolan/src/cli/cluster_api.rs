@@ -83,6 +83,22 @@ impl ClusterApi {
         Ok(self.send(Method::DELETE, path, None).await?.is_some())
     }
 
+    /// Watches a collection from a resourceVersion, and returns after the first event, or when the watch ends.
+    ///
+    /// # Errors
+    /// No answer, or a refusal.
+    pub(crate) async fn first_event(&self, path: &str, from: &str) -> anyhow::Result<()> {
+        let watch = format!("{path}?watch=1&resourceVersion={from}");
+        let request = Request::get(watch).header(ACCEPT, "application/json").body(Body::empty())?;
+        let response = self.client.send(request).await;
+        let mut response = response.map_err(|error| anyhow!("{} does not answer: {}", self.server, cause(&error)))?;
+        if !response.status().is_success() {
+            anyhow::bail!("{} refuses the watch ({})", self.server, response.status().as_u16());
+        }
+        let frame = response.body_mut().frame().await;
+        frame.transpose().map(drop).map_err(|error| anyhow!("the answer of {}: {error}", self.server))
+    }
+
     async fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> anyhow::Result<Option<Value>> {
         let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
         let body = match body {

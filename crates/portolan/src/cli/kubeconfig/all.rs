@@ -1,35 +1,42 @@
 //! Kubeconfig with a context for every workspace, for programs that take each context as a cluster.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portolan_types::LogicalClusterPath;
 use serde_json::{Value, json};
+use tokio::task::{JoinError, JoinSet};
 
 use super::NamedServer;
 use crate::cli::{cluster_api::ClusterApi, output, server::stop_signal};
 
-/// Time between two looks for new and deleted workspaces.
-const LOOK: Duration = Duration::from_secs(5);
+/// Workspaces that are watched for their children. Beyond them, the tree is also listed at intervals.
+const WATCHED: usize = 200;
+/// Time between two lists of a tree with more workspaces than are watched.
+const LIST_INTERVAL: Duration = Duration::from_secs(15);
+/// Time for further events after one, since workspaces often come together.
+const GATHER: Duration = Duration::from_millis(100);
+/// Time after which a server is asked again that did not answer.
+const RETRY: Duration = Duration::from_secs(1);
 /// Most workspaces in one file.
 const MOST: usize = 10_000;
 
 /// Kubeconfig of all workspaces, as the flags ask for it.
-pub(super) struct AllWorkspaces<'a> {
+pub(in crate::cli) struct AllWorkspaces<'a> {
     /// The administrator's kubeconfig.
-    pub(super) admin: &'a str,
+    pub(in crate::cli) admin: &'a str,
     /// Workspace whose descendants are included.
-    pub(super) top: &'a LogicalClusterPath,
+    pub(in crate::cli) top: &'a LogicalClusterPath,
     /// File to write; standard output without one.
-    pub(super) out: Option<PathBuf>,
+    pub(in crate::cli) out: Option<PathBuf>,
     /// Keeps the file current until Ctrl-C.
-    pub(super) watch: bool,
+    pub(in crate::cli) watch: bool,
 }
 
 impl AllWorkspaces<'_> {
@@ -37,69 +44,158 @@ impl AllWorkspaces<'_> {
     ///
     /// # Errors
     /// The server does not answer at first, there are too many workspaces, or the file cannot be written.
-    pub(super) async fn run(self) -> anyhow::Result<()> {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let admin: Value = serde_saphyr::from_str(self.admin).context("admin.kubeconfig is damaged")?;
         let host = NamedServer::of(&admin, None)?.host;
-        let mut last = serde_saphyr::to_string(&self.merged(&admin, &host).await?)?;
-        let Some(file) = &self.out else { return output::print(&last) };
-        write(file, &last)?;
+        let api = self.api(&host).await?;
+        let tree = tree(&api, self.top).await?;
+        let text = |tree: &WorkspaceVersions| serde_saphyr::to_string(&with_contexts(&admin, &host, tree.keys()));
+        let first = text(&tree)?;
+        let Some(file) = &self.out else { return output::print(&first) };
+        write(file, &first)?;
         if !self.watch {
             return Ok(());
         }
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                stop = stop_signal() => return stop,
+        let mut last = first;
+        let keeping = follow_tree(&api, self.top, tree, |tree| {
+            let now = text(tree)?;
+            if now != last {
+                write(file, &now)?;
+                last = now;
             }
-            match self.merged(&admin, &host).await {
-                Ok(config) => {
-                    let text = serde_saphyr::to_string(&config)?;
-                    if text != last {
-                        write(file, &text)?;
-                        last = text;
-                    }
-                }
-                // The file stays as it is while the server does not answer.
-                Err(error) => eprintln!("{error:#}"),
-            }
+            Ok(())
+        });
+        tokio::select! {
+            kept = keeping => kept,
+            stop = stop_signal() => stop,
         }
     }
 
-    async fn merged(&self, admin: &Value, host: &str) -> anyhow::Result<Value> {
+    async fn api(&self, host: &str) -> anyhow::Result<ClusterApi> {
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(Kubeconfig::from_yaml(self.admin)?, &options).await?;
         config.cluster_url = host.parse().context("admin.kubeconfig names no server")?;
-        let paths = tree(&ClusterApi::new(config)?, self.top).await?;
-        Ok(with_contexts(admin, host, &paths))
+        ClusterApi::new(config)
     }
 }
 
-/// Returns the paths of a workspace and of all below it that are ready, in order.
-async fn tree(api: &ClusterApi, top: &LogicalClusterPath) -> anyhow::Result<Vec<LogicalClusterPath>> {
-    let mut found = vec![top.clone()];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).cloned() {
-        next += 1;
-        let list = api.get(&format!("/clusters/{parent}/apis/tenancy.kcp.io/v1alpha1/workspaces")).await?;
-        let Some(list) = list else { bail!("the server has no workspace {parent}") };
-        for workspace in list["items"].as_array().into_iter().flatten() {
-            if workspace["status"]["phase"] == "Ready" {
-                found.push(parent.child(workspace["metadata"]["name"].as_str().unwrap_or_default())?);
+/// Calls `changed` with the tree of workspaces whenever it may have changed. Never returns without a failure.
+///
+/// # Errors
+/// Those of `changed`. A server that does not answer is asked again.
+async fn follow_tree(
+    api: &ClusterApi,
+    top: &LogicalClusterPath,
+    mut known: WorkspaceVersions,
+    mut changed: impl FnMut(&WorkspaceVersions) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (mut watches, mut failure) = (ChildWatches::default(), String::new());
+    loop {
+        watches.follow(api, &known);
+        watches.changed().await;
+        match tree(api, top).await {
+            Ok(tree) => {
+                known = tree;
+                failure.clear();
+                changed(&known)?;
+            }
+            Err(error) => {
+                let now = format!("{error:#}");
+                if now != failure {
+                    output::note(&now);
+                    failure = now;
+                }
+                tokio::time::sleep(RETRY).await;
             }
         }
-        ensure!(found.len() <= MOST, "there are more than {MOST} workspaces; choose one of them with --workspace");
     }
-    found.sort_by_key(ToString::to_string);
+}
+
+/// Paths of workspaces that are ready, in order, with the resourceVersion at which their children were listed.
+type WorkspaceVersions = BTreeMap<String, String>;
+
+/// Watches of the children of workspaces. Each ends with its first event; the tree is then listed, and watched from
+/// that list on, so that no change is missed.
+#[derive(Default)]
+struct ChildWatches {
+    tasks: JoinSet<String>,
+    running: BTreeSet<String>,
+    /// True if some workspaces have no watch.
+    is_partial: bool,
+}
+
+impl ChildWatches {
+    /// Watches the workspaces of a tree that are not watched yet. Watches of others end with the workspaces.
+    fn follow(&mut self, api: &ClusterApi, tree: &WorkspaceVersions) {
+        for (path, version) in tree {
+            if self.running.len() >= WATCHED || !self.running.insert(path.clone()) {
+                continue;
+            }
+            let (api, path, version) = (api.clone(), path.clone(), version.clone());
+            self.tasks.spawn(async move {
+                if api.first_event(&children_path(&path), &version).await.is_err() {
+                    tokio::time::sleep(RETRY).await;
+                }
+                path
+            });
+        }
+        self.is_partial = tree.keys().any(|path| !self.running.contains(path));
+    }
+
+    /// Waits until a watch ends, or until the interval of a tree that is watched in part.
+    async fn changed(&mut self) {
+        let interval = tokio::time::sleep(LIST_INTERVAL);
+        tokio::select! {
+            Some(ended) = self.tasks.join_next() => self.forget(ended),
+            () = interval, if self.is_partial => {}
+        }
+        tokio::time::sleep(GATHER).await;
+        while let Some(ended) = self.tasks.try_join_next() {
+            self.forget(ended);
+        }
+    }
+
+    fn forget(&mut self, ended: Result<String, JoinError>) {
+        if let Ok(path) = ended {
+            self.running.remove(&path);
+        }
+    }
+}
+
+fn children_path(parent: &str) -> String {
+    format!("/clusters/{parent}/apis/tenancy.kcp.io/v1alpha1/workspaces")
+}
+
+/// Lists a workspace and all below it that are ready.
+async fn tree(api: &ClusterApi, top: &LogicalClusterPath) -> anyhow::Result<WorkspaceVersions> {
+    let mut found = WorkspaceVersions::new();
+    let mut open = vec![top.clone()];
+    while let Some(parent) = open.pop() {
+        let list = api.get(&children_path(parent.as_str())).await?;
+        // One below may be deleted meanwhile.
+        let Some(list) = list else {
+            ensure!(parent != *top, "the server has no workspace {parent}");
+            continue;
+        };
+        found.insert(parent.to_string(), list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned());
+        for workspace in list["items"].as_array().into_iter().flatten() {
+            if workspace["status"]["phase"] == "Ready" {
+                open.push(parent.child(workspace["metadata"]["name"].as_str().unwrap_or_default())?);
+            }
+        }
+        let most = found.len() + open.len();
+        ensure!(most <= MOST, "there are more than {MOST} workspaces; choose one of them with --workspace");
+    }
     Ok(found)
 }
 
 /// Returns the administrator's kubeconfig with a context per path. Names have no colons, since clients put them into
 /// URLs.
-fn with_contexts(admin: &Value, host: &str, paths: &[LogicalClusterPath]) -> Value {
+fn with_contexts<'p>(admin: &Value, host: &str, paths: impl Iterator<Item = &'p String>) -> Value {
     let (user, template) = (&admin["users"][0]["name"], &admin["clusters"][0]["cluster"]);
     let (mut used, mut clusters, mut contexts) = (BTreeSet::new(), Vec::new(), Vec::new());
     for path in paths {
-        let plain = path.to_string().replace(':', "-");
+        let plain = path.replace(':', "-");
         let numbered = (2..).map(|number| format!("{plain}-{number}"));
         let name = std::iter::once(plain.clone()).chain(numbered).find(|name| used.insert(name.clone()));
         let mut cluster = template.clone();
@@ -140,8 +236,8 @@ mod tests {
             "clusters": [{"name": "root@a", "cluster": {"server": "https://a/clusters/root", "certificate-authority-data": "Q0E="}}],
             "users": [{"name": "portolan-admin@a", "user": {}}],
         });
-        let paths = ["root", "root:a-b", "root:a:b"].map(|path| path.parse().unwrap());
-        let config = with_contexts(&admin, "https://a", &paths);
+        let paths = ["root", "root:a-b", "root:a:b"].map(str::to_owned);
+        let config = with_contexts(&admin, "https://a", paths.iter());
         let names: Vec<&str> =
             config["contexts"].as_array().unwrap().iter().filter_map(|context| context["name"].as_str()).collect();
         assert_eq!(names, ["root", "root-a-b", "root-a-b-2"]);

@@ -3,6 +3,9 @@
 mod all;
 mod create;
 
+#[cfg(test)]
+pub(super) use all::AllWorkspaces;
+
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};

@@ -5,6 +5,7 @@ mod custom;
 mod damage;
 mod drains;
 mod inventory;
+mod kubeconfigs;
 mod kubectl_plugin;
 mod login;
 mod moves;
