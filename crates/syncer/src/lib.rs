@@ -29,7 +29,7 @@ pub use addresses::Addresses;
 pub use connector::{ConnectError, Connector, DirectConnector};
 pub use memory::SyncMemoryBudget;
 pub use namespace_naming::NamespaceNaming;
-pub use naming::{NamespaceIdentity, downstream_namespace};
+pub use naming::{ADOPTABLE_NAMESPACE, NamespaceIdentity, downstream_namespace};
 pub use plan::{Proof, plan};
 pub use rules::SyncRules;
 pub use status::CopyStatus;

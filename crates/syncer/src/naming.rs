@@ -17,6 +17,10 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Hashed into what tells the namespaces of one logical cluster from all others.
 const TENANT: &[u8] = b"portolan.dev/tenant/v1";
 
+/// Annotation of a namespace downstream: `true` lets Portolan use it although it did not create it. Who may change the
+/// namespace there releases it. It is never deleted.
+pub const ADOPTABLE_NAMESPACE: &str = "sync.portolan.dev/adoptable";
+
 /// Namespace that is never synced to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespace {0} belongs to the physical cluster itself")]

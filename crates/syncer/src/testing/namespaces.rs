@@ -33,6 +33,29 @@ async fn a_namespace_of_somebody_else_is_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_released_namespace_is_used_and_stays() {
+    for (case, value, is_used) in [("released", "true", true), ("another value", "false", false)] {
+        let cluster = FakeCluster::default();
+        let stage = stage(&cluster).await;
+        let annotations = json!({crate::ADOPTABLE_NAMESPACE: value});
+        cluster.put("namespaces", json!({"metadata": {"name": stage.namespace(), "annotations": annotations}}));
+        let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
+        if is_used {
+            stage.until(case, async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+            assert!(NamespaceIdentity::of(&cluster.all("namespaces")[0]).is_some(), "{case}");
+        } else {
+            let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { .. }));
+            stage.until(case, told).await.unwrap();
+        }
+        stage.upstream.delete(&key);
+        stage.until("nothing is there", async |_| cluster.all("configmaps").is_empty()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(cluster.all("namespaces").len(), 1, "{case}: it was there before");
+        stage.handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namespace_is_taken_over_only_when_it_is_empty_and_its_owner_is_gone() {
     let left = |plane: Option<&str>, physical: &str| NamespaceIdentity {
         cluster: "elsewhere".into(),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{SyncError, Work, Worker, reflector_cache::ObjectRef, session::Session};
 use crate::{
     client::ServedResource,
-    naming::NamespaceIdentity,
+    naming::{ADOPTABLE_NAMESPACE, NamespaceIdentity},
     plan::{CopyDeletion, Proof},
     rules::{SyncRefusal, is_local},
 };
@@ -50,6 +50,11 @@ fn namespaces() -> GroupResource {
 
 fn place_of(name: &str) -> ObjectRef {
     ObjectRef { resource: namespaces(), namespace: String::new(), name: name.to_owned() }
+}
+
+/// Returns true for a namespace that its owner downstream lets Portolan use.
+fn is_released(live: &Value) -> bool {
+    object::annotation(live, ADOPTABLE_NAMESPACE) == Some("true")
 }
 
 impl Worker {
@@ -109,13 +114,16 @@ impl Worker {
     }
 
     /// Returns why a foreign namespace cannot be used; `None` for an empty one that a deleted `PhysicalCluster` has
-    /// left.
+    /// left, and for one that is released by [`ADOPTABLE_NAMESPACE`].
     async fn namespace_obstacle(
         &self,
         session: &Session,
         live: &Value,
     ) -> Result<Option<NamespaceObstacle>, SyncError> {
         let Some(identity) = NamespaceIdentity::of(live) else {
+            if is_released(live) && !object::is_deleting(live) {
+                return Ok(None);
+            }
             return Ok(Some("is there and not Portolan's".into()));
         };
         if identity.plane.as_deref() != self.upstream.plane() {
@@ -142,7 +150,7 @@ impl Worker {
         }))
     }
 
-    /// Adopts an empty namespace that a deleted `PhysicalCluster` has left.
+    /// Adopts a namespace that has no other owner.
     async fn adopt(
         &self,
         session: &Session,
@@ -157,7 +165,7 @@ impl Worker {
         }
         let path = ServedResource::namespaces().path(None, Some(&at.name));
         let adopted = session.api.merge_patch(&path, &json!({"metadata": metadata})).await?;
-        tracing::info!(cluster = %self.config.name, namespace = at.name, "an empty namespace of a deleted registration was adopted");
+        tracing::info!(cluster = %self.config.name, namespace = at.name, "a namespace without another owner was adopted");
         session.cache.put(at, adopted);
         Ok(())
     }
@@ -202,7 +210,9 @@ impl Worker {
             return Err(SyncError::NotSynced("the objects of a namespace".into()));
         }
         let Some(known) = session.cache.get(&place_of(name)) else { return Ok(WorkOutcome::Done) };
-        let identity = NamespaceIdentity::of(&known.object).filter(|_| !object::is_deleting(&known.object));
+        // A released namespace was there before, and stays.
+        let is_removed = !object::is_deleting(&known.object) && !is_released(&known.object);
+        let identity = NamespaceIdentity::of(&known.object).filter(|_| is_removed);
         let Some(identity) = identity else { return Ok(WorkOutcome::Done) };
         if !self.may_remove(&identity).await? {
             return Ok(WorkOutcome::Done);

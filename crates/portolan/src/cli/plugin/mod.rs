@@ -68,6 +68,8 @@ enum PluginCommand {
     Move(placements::MoveArgs),
     /// Move everything that can move off physical clusters.
     Drain(clusters::DrainArgs),
+    /// Take over an object that runs on a physical cluster without Portolan.
+    Adopt(clusters::AdoptArgs),
     /// Plan the effect of policies.
     Policy(plans::PolicyArgs),
     /// Print the workspaces below the current one, or an object with its copies and their pods.
@@ -200,6 +202,7 @@ impl PluginCommand {
             Self::Get(get) => return get.run(ctx).await,
             Self::Move(relocate) => return relocate.run(ctx).await,
             Self::Drain(drain) => return drain.run(ctx).await,
+            Self::Adopt(adopt) => return adopt.run(ctx).await,
             Self::Policy(policy) => return policy.run(ctx).await,
         }
         Ok(0)

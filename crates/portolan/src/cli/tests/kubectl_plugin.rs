@@ -270,6 +270,12 @@ async fn words_are_completed_from_commands_and_from_the_server() {
         ("kubectl_complete-portolan ws te", 0, "team-0\n:4\n"),
         ("kubectl_complete-portolan cluster list --sel", 0, "--selector\n:4\n"),
         ("kubectl_complete-portolan why -n kube-p", 0, "kube-public\n:4\n"),
+        ("kubectl_complete-portolan where deploy ''", 0, "web\n:4\n"),
+        ("kubectl_complete-portolan why deploy/web ''", 0, ":4\n"),
+        ("kubectl_complete-portolan policy plan --delete cl", 0, "clusterplacementpolicy/\n:6\n"),
+        ("kubectl_complete-portolan policy plan --delete physicalcluster/e", 0, "physicalcluster/east\n:4\n"),
+        ("kubectl_complete-portolan ws create x --type uni", 0, "universal\n:4\n"),
+        ("kubectl_complete-portolan cluster describe east ''", 0, ":4\n"),
     ])
     .await;
     plane.stop().await;

@@ -70,6 +70,11 @@ struct JoinedCluster {
 
 impl JoinedCluster {
     async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts it, with further flags of the join.
+    async fn start_with(more: &[&str]) -> Self {
         let stop = CancellationToken::new();
         let (_east, kubeconfig) = physical(SimulationConfig::named("east"), &stop).await;
         let (plane, folder) = start().await;
@@ -78,7 +83,7 @@ impl JoinedCluster {
         let server = format!("https://{}", plane.address());
         let flags = ["--access", "--access-user", "ann", "--access-group", "system:masters=portolan:admins"];
         let join = ["join", "east", "--kubeconfig", member.to_str().unwrap(), "--agent", "--agent-server", &server];
-        let join: Vec<&str> = join.into_iter().chain(flags).collect();
+        let join: Vec<&str> = join.into_iter().chain(flags).chain(more.iter().copied()).collect();
         let starting = async {
             std::fs::write(folder.path().join("token"), token_in(&kubeconfig).await).unwrap();
             RunningAgent::start(&kubeconfig, plane.address(), folder.path().to_owned()).await
@@ -236,8 +241,58 @@ async fn the_plugin_lists_the_objects_of_physical_clusters_themselves() {
         ("kubectl portolan get nodes --cluster nope", "error: physical cluster \"nope\" not found\n"),
         ("kubectl portolan get widgets --cluster east", "error: the server doesn't have a resource type \"widgets\"\n"),
         ("kubectl portolan get deploy -A --cluster east -l app=none", "No resources found.\n"),
+        (
+            "kubectl portolan get ns nope --cluster east",
+            "Error from server (NotFound): namespaces \"nope\" not found\n",
+        ),
     ] {
         assert_eq!(ann.run(line).await.2, message, "{line}");
     }
+    let (code, out, err) = ann.run("kubectl portolan get ns kube-system nope --cluster east").await;
+    assert_eq!((code, err.as_str()), (1, "Error from server (NotFound): namespaces \"nope\" not found\n"));
+    assert!(out.contains("kube-system"), "{out}");
+    let (code, _, err) = ann.run("kubectl portolan adopt deploy/legacy --from east").await;
+    assert!(code == 1 && err.contains("namespaceMapping: Hashed"), "{err}");
+    let (_, types, _) = ann.run("kubectl_complete-portolan get configm --cluster ''").await;
+    assert_eq!(types, "east\nwest\n:4\n");
+    let (_, types, _) = ann.run("kubectl_complete-portolan get --cluster east configm").await;
+    assert_eq!(types, "configmaps\n:4\n");
+    joined.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_adopts_an_object_of_a_physical_cluster() {
+    let joined = JoinedCluster::start_with(&["--namespace-mapping", "identity"]).await;
+    let plane = &joined.plane;
+    let ann = PluginUser::new(joined.folder.path());
+    let mut legacy = deployment("legacy");
+    legacy["metadata"]["annotations"] = json!({"team": "shop"});
+    let path = format!("{PROXY}/apis/apps/v1/namespaces/default/deployments");
+    let made = send(plane, admin(), Method::POST, &path, legacy).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let uid = serde_json::from_str::<Value>(&made.text).unwrap()["metadata"]["uid"].clone();
+    let (code, out, err) = ann.run("kubectl portolan adopt deploy/nope --from east").await;
+    assert!(code == 1 && out.is_empty() && err.contains("\"nope\" not found"), "{err}");
+    let (code, out, err) = ann.run("kubectl portolan adopt deploy/legacy --from east --dry-run -o json").await;
+    let dry: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    assert_eq!((code, &dry["metadata"]["annotations"]["portolan.dev/pin"]), (0, &json!("east")));
+    assert_eq!(dry["metadata"]["annotations"]["team"], "shop");
+    let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
+    let of_member =
+        || async { serde_json::from_str::<Value>(&get(plane, admin(), &format!("{path}/legacy")).await.text) };
+    for (flags, why) in [("", "fields differ"), (" --overwrite", "would restart its pods")] {
+        let line = format!("kubectl portolan adopt deploy/legacy --from east --timeout 30s{flags}");
+        let (code, out, err) = ann.run(&line).await;
+        assert_eq!((code, out.as_str()), (1, "deployment.apps/legacy created\n"), "{err}");
+        assert!(err.contains(why), "{line}: {err}");
+        root.delete("/apis/apps/v1/namespaces/default/deployments/legacy").await.unwrap();
+        assert_eq!(of_member().await.unwrap()["metadata"]["uid"], uid, "a refused adoption leaves it as it is");
+    }
+    let line = "kubectl portolan adopt deploy/legacy --from east --allow-restart --overwrite --timeout 30s";
+    let (code, _, err) = ann.run(line).await;
+    assert!(code == 0 && err.contains("deployment.apps/legacy of east is adopted"), "{code} {err}");
+    let adopted = of_member().await.unwrap();
+    assert_eq!(adopted["metadata"]["uid"], uid, "{adopted}");
+    assert!(adopted["metadata"]["annotations"]["sync.portolan.dev/identity"].is_string(), "{adopted}");
     joined.end().await;
 }

@@ -1,5 +1,6 @@
 //! `kubectl portolan cluster`: physical clusters.
 
+mod adopt;
 mod change;
 mod describe;
 mod drain;
@@ -14,6 +15,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
+pub(crate) use self::adopt::AdoptArgs;
 pub(crate) use self::drain::DrainArgs;
 
 use super::{

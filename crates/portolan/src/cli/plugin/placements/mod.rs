@@ -1,5 +1,6 @@
 //! Commands about placed objects: `where`, `why` and `move`.
 
+mod adoption;
 mod explain;
 mod locate;
 mod namespace_move;
@@ -14,6 +15,7 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
+pub(crate) use self::adoption::{AdoptionState, adoption_state};
 pub(crate) use self::explain::WhyArgs;
 pub(crate) use self::locate::{WhereArgs, encoded};
 pub(crate) use self::pod_tree::TreeArgs;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::plugin::{plans::AnsweredPlan, resources::ResourceType, session::RequestError};
 
 /// Reasons of a refusal that pass with time, or that still place a part.
-const PASSING: [&str; 3] = ["PartlyPlaced", "Held", "NotProvenGone"];
+pub(super) const PASSING: [&str; 3] = ["PartlyPlaced", "Held", "NotProvenGone"];
 
 /// Returns true for the kind Namespace: its pin is for the objects in it.
 pub(super) fn is_namespace(of: &ResourceType) -> bool {

@@ -173,6 +173,16 @@ impl ApiSession {
         self.send(ApiRequest::new(Method::POST, &path).to(workspace).with_body(object, JSON)).await
     }
 
+    /// Creates an object in the workspace of the session; as a dry run, nothing is stored.
+    ///
+    /// # Errors
+    /// A refusal, or no answer.
+    pub(crate) async fn create_object(&self, path: &str, object: &Value, is_dry: bool) -> Result<Value, RequestError> {
+        let dry_run = if is_dry { "&dryRun=All" } else { "" };
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}{dry_run}");
+        self.send(ApiRequest::new(Method::POST, &path).with_body(object, JSON)).await
+    }
+
     /// Applies a merge patch to an object, in a workspace or in that of the session.
     ///
     /// # Errors

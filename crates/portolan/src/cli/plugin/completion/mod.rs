@@ -1,23 +1,16 @@
 //! Completion of command lines, in the protocol of kubectl's plugins: candidates by line, then a directive.
 
+mod candidates;
+
 use std::{ffi::OsString, time::Duration};
 
 use clap::{ArgAction, Command};
-use portolan_types::object;
 
-use super::{
-    context::PluginContext,
-    flags::KubectlFlags,
-    kubeconfig_files::{KubeconfigSection, UserEnvironment},
-    placements::encoded,
-    resources::ResourceCatalog,
-    terminal::Terminal,
-};
+use self::candidates::candidates;
+use super::{context::PluginContext, flags::KubectlFlags, kubeconfig_files::UserEnvironment, terminal::Terminal};
 
 /// Time for the server to answer: completion must not make the shell hang.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most candidates that a list of the server gives.
-const CANDIDATES: usize = 500;
 /// Directive of Cobra: complete no file names.
 const NO_FILES: &str = ":4";
 /// Directive of Cobra: complete file names.
@@ -31,10 +24,15 @@ enum CompletedValue {
     Subcommand,
     Flag,
     Context,
+    User,
     Namespace,
     PhysicalCluster,
     Workspace,
+    WorkspaceType,
     Object,
+    /// Type of objects of a physical cluster, or the name of one.
+    MemberObject,
+    Policy,
     File,
     Nothing,
 }
@@ -46,6 +44,10 @@ struct CompletionPosition<'c> {
     flags: KubectlFlags,
     /// Values of a flag with a fixed set.
     words: Vec<String>,
+    /// Arguments of the command that stand before the last word.
+    arguments: Vec<String>,
+    /// First physical cluster that the flags name.
+    member: Option<String>,
 }
 
 /// Prints the candidates for the last argument. It never fails: a shell has no use for an error.
@@ -68,7 +70,9 @@ pub(super) async fn complete(
     found.dedup();
     let directive = match position.value {
         CompletedValue::File => FILES,
-        CompletedValue::Object if !last.contains('/') => NO_SPACE,
+        CompletedValue::Object if !last.contains('/') && position.arguments.is_empty() => NO_SPACE,
+        CompletedValue::Policy if !last.contains('/') => NO_SPACE,
+        CompletedValue::MemberObject if !last.contains('/') && position.command.get_name() == "adopt" => NO_SPACE,
         _ => NO_FILES,
     };
     let lines: String = found.iter().map(|candidate| format!("{candidate}\n")).collect();
@@ -78,8 +82,14 @@ pub(super) async fn complete(
 
 /// Finds the command of a line and the sort of its last word.
 fn locate<'c>(command: &'c Command, before: &[String], last: &str) -> CompletionPosition<'c> {
-    let mut at =
-        CompletionPosition { command, value: CompletedValue::Nothing, flags: KubectlFlags::default(), words: vec![] };
+    let mut at = CompletionPosition {
+        command,
+        value: CompletedValue::Nothing,
+        flags: KubectlFlags::default(),
+        words: Vec::new(),
+        arguments: Vec::new(),
+        member: None,
+    };
     let mut words = before.iter();
     let mut pending = None;
     while let Some(word) = words.next() {
@@ -89,15 +99,17 @@ fn locate<'c>(command: &'c Command, before: &[String], last: &str) -> Completion
                 flag.trim_start_matches('-').split_once('=').map_or((flag, None), |(n, v)| (n, Some(v)));
             let name = name.trim_start_matches('-');
             match (inline, takes_value(at.command, name)) {
-                (Some(value), _) => note(&mut at.flags, name, value),
+                (Some(value), _) => note(&mut at, name, value),
                 (None, true) => match words.next() {
-                    Some(value) => note(&mut at.flags, name, value),
+                    Some(value) => note(&mut at, name, value),
                     None => pending = Some(name),
                 },
                 (None, false) => {}
             }
-        } else if let Some(inner) = at.command.find_subcommand(word) {
+        } else if let Some(inner) = at.command.find_subcommand(word).filter(|_| at.arguments.is_empty()) {
             at.command = inner;
+        } else {
+            at.arguments.push(word.clone());
         }
     }
     match pending {
@@ -106,7 +118,7 @@ fn locate<'c>(command: &'c Command, before: &[String], last: &str) -> Completion
             at.words = possible_values(at.command, name);
         }
         None if last.starts_with('-') => at.value = CompletedValue::Flag,
-        None => at.value = positional(at.command),
+        None => at.value = positional(at.command, &at.arguments),
     }
     at
 }
@@ -131,10 +143,13 @@ fn possible_values(command: &Command, name: &str) -> Vec<String> {
     values.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name().to_owned()).collect()
 }
 
-/// Notes a flag that selects the server.
-fn note(flags: &mut KubectlFlags, name: &str, value: &str) {
-    let value = value.to_owned();
+/// Notes a flag that selects the server or a physical cluster.
+fn note(at: &mut CompletionPosition<'_>, name: &str, value: &str) {
+    let (flags, value) = (&mut at.flags, value.to_owned());
     match name {
+        // That of a join is the kubeconfig of the physical cluster.
+        "kubeconfig" if is_membership(at.command) => {}
+        "cluster" | "from" => at.member = value.split(',').next().map(str::to_owned),
         "kubeconfig" => flags.kubeconfig = Some(value.into()),
         "context" => flags.context = Some(value),
         "namespace" | "n" => flags.namespace = Some(value),
@@ -147,69 +162,42 @@ fn note(flags: &mut KubectlFlags, name: &str, value: &str) {
     }
 }
 
+fn is_membership(command: &Command) -> bool {
+    ["join", "check", "unjoin"].contains(&command.get_name())
+}
+
 fn flag_value(name: &str) -> CompletedValue {
     match name {
-        "context" => CompletedValue::Context,
+        "context" | "create-context" => CompletedValue::Context,
+        "user" => CompletedValue::User,
+        "type" => CompletedValue::WorkspaceType,
+        "delete" => CompletedValue::Policy,
         "namespace" | "n" => CompletedValue::Namespace,
         "to" | "from" | "cluster" | "cordon" | "drain" | "lose" => CompletedValue::PhysicalCluster,
         "kubeconfig" | "filename" | "f" | "expect" => CompletedValue::File,
+        other if other.ends_with("-file") => CompletedValue::File,
         _ => CompletedValue::Nothing,
     }
 }
 
-fn positional(command: &Command) -> CompletedValue {
+fn positional(command: &Command, arguments: &[String]) -> CompletedValue {
+    let is_first = arguments.is_empty();
     match command.get_name() {
-        "where" | "why" | "move" | "tree" => CompletedValue::Object,
-        "describe" | "label" | "cordon" | "uncordon" | "drain" | "check" | "unjoin" => CompletedValue::PhysicalCluster,
-        "ws" | "use" | "kubectl-ws" => CompletedValue::Workspace,
+        "where" => CompletedValue::Object,
+        "why" | "move" | "tree" if is_single(arguments) => CompletedValue::Object,
+        "get" | "adopt" => CompletedValue::MemberObject,
+        "cordon" | "uncordon" | "drain" => CompletedValue::PhysicalCluster,
+        "describe" | "label" | "check" | "unjoin" if is_first => CompletedValue::PhysicalCluster,
+        "ws" | "use" | "kubectl-ws" if is_first => CompletedValue::Workspace,
+        "create-context" if is_first => CompletedValue::Context,
         _ if command.has_subcommands() => CompletedValue::Subcommand,
         _ => CompletedValue::Nothing,
     }
 }
 
-async fn candidates(ctx: &mut PluginContext, at: &CompletionPosition<'_>, last: &str) -> anyhow::Result<Vec<String>> {
-    if !at.words.is_empty() {
-        return Ok(at.words.clone());
-    }
-    let subcommands = || {
-        let shown = at.command.get_subcommands().filter(|command| !command.is_hide_set());
-        shown.map(|command| command.get_name().to_owned()).collect::<Vec<_>>()
-    };
-    Ok(match at.value {
-        CompletedValue::Subcommand => subcommands(),
-        CompletedValue::Flag => {
-            let flags = at.command.get_arguments().filter(|arg| !arg.is_hide_set());
-            flags.filter_map(|arg| arg.get_long().map(|long| format!("--{long}"))).collect()
-        }
-        CompletedValue::Context => ctx.files()?.names(KubeconfigSection::Contexts),
-        CompletedValue::Namespace => names(ctx, "/api/v1/namespaces").await?,
-        CompletedValue::PhysicalCluster => names(ctx, "/apis/portolan.dev/v1alpha1/physicalclusters").await?,
-        CompletedValue::Workspace => {
-            let fixed = ["..", "-", "~", ":"].map(str::to_owned);
-            let listed = names(ctx, super::workspaces::WORKSPACES).await.unwrap_or_default();
-            subcommands().into_iter().chain(fixed).chain(listed).collect()
-        }
-        CompletedValue::Object => objects(ctx, last).await?,
-        CompletedValue::File | CompletedValue::Nothing => Vec::new(),
-    })
-}
-
-async fn names(ctx: &mut PluginContext, path: &str) -> anyhow::Result<Vec<String>> {
-    ctx.connect().await?;
-    let list = ctx.session().get(&format!("{path}?limit={CANDIDATES}")).await?;
-    Ok(list["items"].as_array().into_iter().flatten().map(|item| object::name(item).to_owned()).collect())
-}
-
-/// Returns `TYPE/` for every placeable type, or `TYPE/NAME` for the objects of one.
-async fn objects(ctx: &mut PluginContext, last: &str) -> anyhow::Result<Vec<String>> {
-    ctx.connect().await?;
-    let catalog = ResourceCatalog::discover(ctx.session()).await?;
-    let Some((kind, _)) = last.split_once('/') else {
-        let namespaced = catalog.all().iter().filter(|of| of.is_namespaced && !of.resource.contains('/'));
-        return Ok(namespaced.map(|of| format!("{}/", of.resource)).collect());
-    };
-    let path = catalog.find(kind)?.path(&encoded(&ctx.session().namespace), None);
-    Ok(names(ctx, &path).await?.into_iter().map(|name| format!("{kind}/{name}")).collect())
+/// Returns true if the arguments do not name an object yet: there is none, or only a type.
+fn is_single(arguments: &[String]) -> bool {
+    matches!(arguments, []) || matches!(arguments, [kind] if !kind.contains('/'))
 }
 
 #[cfg(test)]
@@ -243,7 +231,23 @@ mod tests {
             ("ws use", "", Workspace),
             ("tree", "", Object),
             ("cluster list", "--", Flag),
-            ("move deploy/web --dry-run", "", Object),
+            ("move deploy/web --dry-run", "", Nothing),
+            ("move deploy", "", Object),
+            ("where deploy web", "", Object),
+            ("get", "", MemberObject),
+            ("get pods --cluster east", "", MemberObject),
+            ("get --cluster", "", PhysicalCluster),
+            ("adopt deploy/web --from", "", PhysicalCluster),
+            ("adopt", "", MemberObject),
+            ("cluster describe eu-1", "", Nothing),
+            ("cluster check eu-1 --kubeconfig", "", File),
+            ("cluster join east", "", Nothing),
+            ("policy plan --delete", "", Policy),
+            ("policy test --expect", "", File),
+            ("ws create team --type", "", WorkspaceType),
+            ("ws create-context", "", Context),
+            ("login --user", "", User),
+            ("login --issuer-ca-file", "", File),
         ] {
             let before: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             assert_eq!(locate(&command, &before, last).value, expected, "{line:?} {last:?}");
@@ -252,5 +256,8 @@ mod tests {
         let at = locate(&command, &words, "");
         assert_eq!((at.flags.namespace.as_deref(), at.flags.context.as_deref()), (Some("shop"), Some("a")));
         assert_eq!(at.words, ["json", "yaml", "name", "table", "wide"]);
+        let words: Vec<String> = "get pods --cluster east,west".split(' ').map(str::to_owned).collect();
+        let at = locate(&command, &words, "");
+        assert_eq!((at.member.as_deref(), at.arguments), (Some("east"), vec!["pods".to_owned()]));
     }
 }
