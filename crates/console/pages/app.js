@@ -83,23 +83,54 @@ function Guarded({ children }) {
 function App({ failure }) {
   if (session.value === undefined) return html`<p class="boot">Loading the console…</p>`;
   if (session.value === null) return html`<${SignIn} failure=${failure} />`;
+  if (offered.value) return html`<${LinkQuestion} />`;
   return html`<${Frame} />`;
 }
 
-/** Uses the code of a one-time link, which the URL then does not show any more. */
-async function useLink() {
-  const code = route.value.query.link;
-  if (!code) return "";
+/** Code of the one-time link that the page was opened by, while its user is asked about it. */
+const offered = signal("");
+
+/** Takes the code of a one-time link out of the URL, which then does not show it any more. */
+function takeLink() {
   const { link, ...query } = route.value.query;
+  if (!link) return "";
   history.replaceState(null, "", href(route.value.page, route.value.args, query));
   route.value = { ...route.value, query };
+  return link;
+}
+
+/** Uses the code of a one-time link. Returns the reason of a failure. */
+async function useLink(code) {
   try {
     await signIn({ code });
     return "";
   } catch (error) {
-    session.value = null;
     return error.code === 401 ? "This link was used before, or is older than a minute. Make another one: kubectl portolan ui" : error.message;
   }
+}
+
+/** Asks whether a link may end the present session: anybody can send one that signs in as somebody else. */
+function LinkQuestion() {
+  const [failure, fail] = useState("");
+  const [busy, work] = useState(false);
+  useEffect(() => {
+    document.title = "Sign in by the link? · Portolan";
+  }, []);
+  const use = async () => {
+    work(true);
+    const why = await useLink(offered.value);
+    work(false);
+    if (why) fail(why);
+    else offered.value = "";
+  };
+  return html`
+    <main class="signin"><div class="signin-card">
+      <h1>Sign in by this link?</h1>
+      <p>You are signed in as <strong>${session.value.user}</strong>. The link ends this session, and signs you in as the user who made it. Use it only if you made it yourself.</p>
+      ${failure && html`<div class="notice bad" role="alert"><strong>${failure}</strong></div>`}
+      <div class="form-row"><button type="button" class="primary" onClick=${() => (offered.value = "")}>Stay ${session.value.user}</button>
+        <button type="button" disabled=${busy || Boolean(failure)} onClick=${use}>${busy ? "Signing in…" : "Sign in by the link"}</button></div>
+    </div></main>`;
 }
 
 /** Reasons of a failed sign-in at an issuer. The URL has only their name: anybody can write a link. */
@@ -119,13 +150,16 @@ function signInFailure() {
 
 async function start() {
   const target = document.getElementById("app");
-  let failure = signInFailure() || (await useLink());
-  if (!failure && !session.value) {
+  const code = takeLink();
+  let failure = signInFailure();
+  if (!failure) {
     await whoAmI().catch((error) => {
       failure = error.message;
       session.value = null;
     });
   }
+  if (code && session.value) offered.value = code;
+  else if (code) failure = await useLink(code);
   if (!route.value.workspace) go(href("objects", [], {}, session.value?.workspace || "root"));
   target.textContent = "";
   render(html`<${App} failure=${failure} />`, target);

@@ -94,6 +94,28 @@ export function document(object) {
   return yaml({ ...rest, metadata }).slice(1);
 }
 
+/** Bounds of a log on the page: lines, characters of a line, and characters of all. */
+const LOG_BOUNDS = { lines: 5000, line: 16384, all: 4e6 };
+export const EMPTY_LOG = { lines: [], rest: "", size: 0 };
+
+/** Adds text to a log within its bounds. Of a long line the beginning is kept, of a long log the end. */
+export function appendLog({ lines, rest, size }, text, bounds = LOG_BOUNDS) {
+  const bounded = (line) => (line.length > bounds.line ? `${line.slice(0, bounds.line)}…` : line);
+  const got = (rest + text).split("\n").map(bounded);
+  const last = got.pop();
+  const all = [...lines, ...got];
+  let kept = got.reduce((sum, line) => sum + line.length, size);
+  let from = Math.max(0, all.length - bounds.lines);
+  for (let at = 0; at < from; at += 1) kept -= all[at].length;
+  for (; kept > bounds.all && from < all.length; from += 1) kept -= all[from].length;
+  return { lines: all.slice(from), rest: last, size: kept };
+}
+
+/** Text of a log, with the line that has not ended. */
+export function logText({ lines, rest }) {
+  return rest ? [...lines, rest].join("\n") : lines.join("\n");
+}
+
 /** Quotes an argument for a shell. */
 export function shell(text) {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;

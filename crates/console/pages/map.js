@@ -60,7 +60,7 @@ export function MapPage() {
   const all = { state: seen.length ? readable[0]?.list.state ?? "refused" : "loading", items: filled, error: seen[0]?.list.error };
   return html`<${Page} title="Map" lists=${[...readable.map((one) => one.list), clusters]} actions=${toggle} crumbs=${[[workspace, href("objects")]]}>
     <${ListBody} list=${all} empty=${html`<h2>Nothing is placed here yet</h2><p>Workspaces, their objects and the physical clusters that run them appear here.</p>`} doing="You may not list the placements of this workspace.">
-      <p class="legend"><${Badge} tone="ok">healthy<//> <${Badge} tone="warn">not complete<//> <${Badge} tone="bad">trouble<//> <${Badge} tone="info">moving: dashed<//> <span class="note">Width: replicas. ${notes.join("; ")}</span></p>
+      <p class="legend"><${Badge} tone="ok">healthy<//> <${Badge} tone="warn">not complete<//> <${Badge} tone="bad">trouble<//> <${Badge} tone="info">moving, draining: hatched<//> <span class="note">Width: replicas. ${notes.join("; ")}</span></p>
       ${table ? html`<${MapTable} model=${model} />` : html`<${Drawing} model=${model} names=${names} states=${states} workspaces=${filled.map((one) => one.workspace)} />`}
     <//>
   <//>`;
@@ -113,7 +113,7 @@ function Drawing({ model, names, states, workspaces }) {
       <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="6" height="6" class="hatch-back" /><rect width="2.5" height="6" class="hatch-line" /></pattern></defs>
       <g aria-hidden="true">${[...owned, ...placed].map((one) => html`<path key=${one.key} d=${one.path} class=${`ribbon ${one.tone}${one.leaving ? " leaving" : ""}`} stroke-width=${one.width}>${one.title && html`<title>${one.title}</title>`}</path>`)}</g>
       ${workspaces.map((path, at) => html`<${Node} key=${path} column=${COLUMNS[0]} y=${workspaceAt(at)} label=${path} address=${href("objects", [], {}, path)} tone="plain" />`)}
-      ${model.groups.map((group, at) => html`<${Node} key=${group.key} column=${COLUMNS[1]} y=${groupAt(at)} label=${group.label} sub=${group.objects > 1 ? String(group.objects) : ""} address=${linkOf(group)} tone=${group.tone} />`)}
+      ${model.groups.map((group, at) => html`<${Node} key=${group.key} column=${COLUMNS[1]} y=${groupAt(at)} label=${group.label} sub=${group.objects > 1 ? String(group.objects) : ""} address=${linkOf(group)} tone=${group.tone} hatched=${group.moving} />`)}
       ${names.map((name, at) => html`<${Node} key=${name} column=${COLUMNS[2]} y=${clusterAt(at)} label=${name} sub=${states.get(name)?.word ?? ""} address=${href("clusters", [], { q: name })} tone=${states.get(name)?.tone ?? "plain"} hatched=${/Drain|Cordon/.test(states.get(name)?.word ?? "")} />`)}
     </svg></div>`;
 }

@@ -190,6 +190,7 @@ function addToGroup(groups, key, workspace, placement, level) {
     groups.set(key, group);
   }
   group.objects += 1;
+  group.moving ||= state.tone === "info";
   if (ORDER[state.tone] < ORDER[group.tone]) group.tone = state.tone;
   for (const copy of placement.status?.clusters ?? []) {
     const ribbon = group.ribbons.get(copy.name) ?? { cluster: copy.name, replicas: 0, ready: 0, leaving: false };
@@ -252,4 +253,12 @@ export function drainActions(drain) {
     abort: !over && !abort && !undo,
     undo: started && !undo,
   };
+}
+
+/** Claims of a binding when all that its export makes are accepted; answers that are there stay. */
+export function claimsAccepted(binding) {
+  const answered = binding.spec?.permissionClaims ?? [];
+  const same = (one, other) => one.resource === other.resource && (one.group ?? "") === (other.group ?? "");
+  const open = (binding.status?.exportPermissionClaims ?? []).filter((claim) => !answered.some((one) => same(one, claim)));
+  return [...answered, ...open.map((claim) => ({ ...claim, selector: { matchAll: true }, state: "Accepted" }))];
 }

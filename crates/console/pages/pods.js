@@ -1,13 +1,10 @@
 // Pods of an object with their logs, and its events.
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import { stream } from "./api.js";
-import { shell } from "./format.js";
+import { appendLog, EMPTY_LOG, logText, shell } from "./format.js";
 import { useLive } from "./live.js";
 import { Age, Badge, Command, html, ListBody, Problem, Section, Table } from "./parts.js";
 import { route, setQuery } from "./route.js";
-
-/** Most lines of logs that the page keeps. */
-const LINES = 5000;
 
 /** Returns the text of a label selector; `null` for an object that selects no pods. */
 export function selectorText(object) {
@@ -64,13 +61,13 @@ function Logs({ pod }) {
   const containers = [...(pod.spec.containers ?? []), ...(pod.spec.initContainers ?? [])].map((one) => one.name);
   const container = containers.includes(query.container) ? query.container : containers[0];
   const [follow, setFollow] = useState(true);
-  const [lines, show] = useState([]);
+  const [log, show] = useState(EMPTY_LOG);
   const [ended, end] = useState("");
   const [failure, fail] = useState(null);
   const box = useRef(null);
   useEffect(() => {
     const abort = new AbortController();
-    show([]);
+    show(EMPTY_LOG);
     end("");
     fail(null);
     read(abort).catch((error) => error.name !== "AbortError" && fail(error));
@@ -80,27 +77,23 @@ function Logs({ pod }) {
     const search = new URLSearchParams({ container, tailLines: "500", ...(follow && { follow: "true" }) });
     const response = await stream(workspace, `/api/v1/namespaces/${namespace}/pods/${name}/log?${search}`, abort.signal, "*/*");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
-      const got = (rest + value).split("\n");
-      rest = got.pop();
-      show((before) => [...before, ...got].slice(-LINES));
+      show((before) => appendLog(before, value));
     }
-    if (rest) show((before) => [...before, rest]);
     end("The stream has ended.");
   };
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [lines]);
+  }, [log]);
   return html`<div class="logs">
     <div class="card-head"><h3>Logs of ${name}</h3><span class="spring"></span>
       ${containers.length > 1 && html`<label class="choice">Container <select value=${container} onChange=${(e) => setQuery({ container: e.target.value })}>${containers.map((one) => html`<option value=${one} selected=${one === container}>${one}</option>`)}</select></label>`}
       <label class="check"><input type="checkbox" checked=${follow} onChange=${(e) => setFollow(e.target.checked)} /> Follow</label>
       <button type="button" class="quiet" onClick=${() => setQuery({ logs: "", container: "" })}>Close</button></div>
     ${failure && html`<${Problem} error=${failure} doing="You may not read logs in this namespace." />`}
-    <pre ref=${box} tabindex="0" role="log" aria-label=${`Logs of ${name}`}>${lines.join("\n") || "No output yet."}</pre>
+    <pre ref=${box} tabindex="0" role="log" aria-label=${`Logs of ${name}`}>${logText(log) || "No output yet."}</pre>
     ${ended && html`<p class="note">${ended}</p>`}
     <${Command} text=${`kubectl logs ${follow ? "-f " : ""}${shell(name)} -n ${shell(namespace)} -c ${shell(container)}`} />
     <${Command} text=${`kubectl exec -it ${shell(name)} -n ${shell(namespace)} -c ${shell(container)} -- sh`} />

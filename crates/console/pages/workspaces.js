@@ -1,16 +1,19 @@
 // Tree of workspaces, and what one has: its kubeconfig, bound APIs and namespaces.
 import { useState } from "./vendor/hooks.js";
+import { patch } from "./api.js";
 import { shell } from "./format.js";
 import { useLive } from "./live.js";
-import { Age, Badge, Command, html, ListBody, Page, Problem, Section, Table } from "./parts.js";
+import { claimsAccepted } from "./model.js";
+import { Action, Age, Badge, Command, html, ListBody, Page, Problem, Section, Table } from "./parts.js";
 import { href, route } from "./route.js";
 
+const BINDINGS = "/apis/apis.kcp.io/v1alpha2/apibindings";
 const TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 
 export function WorkspacesPage() {
   const { workspace } = route.value;
   const root = workspace.split(":")[0];
-  const bindings = useLive(workspace, "/apis/apis.kcp.io/v1alpha2/apibindings");
+  const bindings = useLive(workspace, BINDINGS);
   const namespaces = useLive(workspace, "/api/v1/namespaces");
   return html`<${Page} title="Workspaces" lists=${[namespaces]}>
     <div class="columns">
@@ -45,8 +48,12 @@ function Claims({ binding }) {
   const key = (claim) => `${claim.resource}.${claim.group || "core"}`;
   const open = asked.filter((claim) => !accepted.some((one) => key(one) === key(claim)));
   if (asked.length === 0) return html`<span class="muted">none</span>`;
-  return html`${open.length === 0 ? `${asked.length} answered` : html`<strong>${open.length} to accept:</strong> ${open.map(key).join(", ")}
-    <code>kubectl kcp claims accept apibinding/${shell(binding.metadata.name)}</code>`}`;
+  if (open.length === 0) return `${asked.length} answered`;
+  const { name, resourceVersion } = binding.metadata;
+  const accept = () => patch(route.value.workspace, `${BINDINGS}/${name}`, { metadata: { resourceVersion }, spec: { permissionClaims: claimsAccepted(binding) } });
+  return html`<strong>${open.length} to accept:</strong> ${open.map((claim) => `${key(claim)} (${(claim.verbs ?? []).join(", ")})`).join("; ")}
+    <${Action} label="Accept" title=${`Accept the claims of ${name}`} command=${`kubectl kcp claims accept apibinding/${shell(name)}`} run=${accept}
+      explain=${html`<p>The provider of the API may then use these objects of this workspace, all of them:</p><ul>${open.map((claim) => html`<li>${key(claim)}: ${(claim.verbs ?? []).join(", ")}</li>`)}</ul>`} />`;
 }
 
 /** Workspace of the tree. Its children are listed when it is open. */

@@ -1,9 +1,9 @@
 // Unit tests of the pure view logic: `node --test crates/console/tests/`.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { age, amount, claims, document, quantity, shell, tokenHints, yaml } from "../pages/format.js";
+import { age, amount, appendLog, claims, document, EMPTY_LOG, logText, quantity, shell, tokenHints, yaml } from "../pages/format.js";
 import {
-  clusterState, connector, drainActions, filteredRows, mapModel, parseRoute, placementRows, placementState, planRows, planSides, routeText, whyMatrix,
+  claimsAccepted, clusterState, connector, drainActions, filteredRows, mapModel, parseRoute, placementRows, placementState, planRows, planSides, routeText, whyMatrix,
 } from "../pages/model.js";
 
 const placement = (name, status = {}, namespace = "default") => ({
@@ -37,6 +37,19 @@ test("objects become YAML that a server parses", () => {
 
 test("arguments are quoted for a shell", () => {
   for (const [text, expected] of [["web", "web"], ["a b", "'a b'"], ["it's", "'it'\\''s'"], ["", "''"]]) assert.equal(shell(text), expected);
+});
+
+test("a log is bounded, also one without line ends", () => {
+  const bounds = { lines: 3, line: 10, all: 25 };
+  const read = (...chunks) => chunks.reduce((log, text) => appendLog(log, text, bounds), EMPTY_LOG);
+  assert.equal(logText(read("a\nb", "c\nd")), "a\nbc\nd", "lines may come in parts");
+  assert.equal(logText(read("1\n2\n3\n4\n5\n")), "3\n4\n5");
+  assert.equal(logText(read("x".repeat(30), "y".repeat(30), "\nend")), `${"x".repeat(10)}…\nend`);
+  const endless = read(...Array.from({ length: 100 }, () => "z".repeat(1000)));
+  assert.equal(endless.rest.length, 11, "a line without end does not grow");
+  const wide = read(`${"a".repeat(10)}\n${"b".repeat(10)}\n${"c".repeat(10)}\n`);
+  assert.equal(logText(wide), `${"b".repeat(10)}\n${"c".repeat(10)}`);
+  assert.equal(wide.size, wide.lines.join("").length);
 });
 
 test("the claims of a refused token say why", () => {
@@ -112,9 +125,20 @@ test("the map stays within its bound and keeps trouble", () => {
   assert.equal(model.groups.find((group) => group.key.includes("ns-7/")).tone, "warn");
   const few = mapModel([{ workspace: "root", placements: many.slice(0, 5) }], ["c0"]);
   assert.deepEqual([few.level, few.groups.length, few.hidden], [0, 5, 0]);
+  assert.ok(few.groups.every((group) => !group.moving));
+  const moves = mapModel([{ workspace: "root", placements: [placement("m", { clusters: [copy("c0", 1, 1)], waitingFor: "c1" })] }], ["c0"]);
+  assert.ok(moves.groups[0].moving, "what waits for its next step is hatched, too");
   const wide = Array.from({ length: 1000 }, (_, at) => ({ workspace: `w${at}`, placements: [many[at]] }));
   const bounded = mapModel(wide, ["c0"]);
   assert.ok(bounded.groups.length >= 1 && bounded.hidden > 0);
+});
+
+test("claims that are not answered yet are accepted, others stay", () => {
+  const secrets = { group: "", resource: "secrets", verbs: ["get"] };
+  const rejected = { resource: "configmaps", verbs: ["*"], state: "Rejected", selector: { matchAll: true } };
+  const binding = { spec: { permissionClaims: [rejected] }, status: { exportPermissionClaims: [{ group: "", resource: "configmaps", verbs: ["*"] }, secrets] } };
+  assert.deepEqual(claimsAccepted(binding), [rejected, { ...secrets, selector: { matchAll: true }, state: "Accepted" }]);
+  assert.deepEqual(claimsAccepted({}), []);
 });
 
 test("physical clusters have one state and one connection", () => {

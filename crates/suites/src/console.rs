@@ -7,23 +7,31 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::demo;
+use super::demo::{self, DemoProcess};
 use harness::clients::{ClientBundle, Clients};
+use harness::cluster::PhysicalCluster;
+use harness::process::Process;
 use harness::report::CheckReport;
-use harness::{process, tools};
+use harness::tools::{Tools, repository};
+use harness::{poll, process};
 
 /// Programs that may be the browser.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 const LOGIC_LIMIT: Duration = Duration::from_secs(60);
 const BROWSER_LIMIT: Duration = Duration::from_secs(600);
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+/// Time in which the agent connects.
+const JOIN_LIMIT: Duration = Duration::from_secs(60);
+/// Name of the physical cluster that is killed.
+const EDGE: &str = "edge";
 
 /// Runs the unit tests of the views, then every check of the browser.
-pub(super) fn run(report: &mut CheckReport, program: &Path, kubectl: &Path, dir: &Path) {
+pub(super) fn run(report: &mut CheckReport, program: &Path, tools: &Tools, dir: &Path) {
     report.check("console: the logic of its views", || {
-        let tests = tools::repository().join("crates/console/tests/views.test.mjs");
+        let tests = repository().join("crates/console/tests/views.test.mjs");
         process::output(Command::new("node").arg("--test").arg(tests), LOGIC_LIMIT).map(drop)
     });
-    let checked = check_pages(program, kubectl, dir);
+    let checked = check_pages(program, tools, dir);
     let lines = match &checked {
         Ok(lines) => lines.as_slice(),
         Err(_) => &[],
@@ -40,16 +48,19 @@ pub(super) fn run(report: &mut CheckReport, program: &Path, kubectl: &Path, dir:
 /// Name of a check, and the reason of its failure.
 type PageCheck = (String, Option<String>);
 
-fn check_pages(program: &Path, kubectl: &Path, dir: &Path) -> Result<Vec<PageCheck>> {
+fn check_pages(program: &Path, tools: &Tools, dir: &Path) -> Result<Vec<PageCheck>> {
     std::fs::create_dir_all(dir).context("cannot make the folder")?;
     let browser = browser()?;
     let clients = Clients::build([ClientBundle::Console])?;
     let (demo, said) = demo::start(program, dir)?;
     let link = said.split_whitespace().find(|word| word.contains("/ui#") && word.contains("link="));
     let link = link.context("the demo prints no link to the console")?;
+    let server = link.split_once("/ui#").map(|(server, _)| server).context("the link has a server")?;
+    let edge = EdgeCluster::start(&EdgeSetting { program, tools, demo: &demo, server, dir })?;
     let mut command = clients.console(dir)?;
-    command.env("LINK", link).env("KUBECONFIG", demo.kubeconfig()).env("KUBECTL", kubectl);
+    command.env("LINK", link).env("KUBECONFIG", demo.kubeconfig()).env("KUBECTL", tools.kubectl());
     command.env("CHROMIUM", browser).env("OUT", dir.join("screenshots"));
+    command.env("PROGRAM", program).env("EDGE_PID", edge.agent.pid().to_string());
     // It fails if a check does; each is reported by itself.
     let ended = process::run(&mut command, "", BROWSER_LIMIT)?;
     demo.end()?;
@@ -57,6 +68,51 @@ fn check_pages(program: &Path, kubectl: &Path, dir: &Path) -> Result<Vec<PageChe
     let checks: Vec<PageCheck> = printed.lines().filter_map(parse).collect();
     ensure!(printed.lines().any(|line| line.ends_with(" failed")), "it ended early:\n{printed}{}", ended.stderr);
     Ok(checks)
+}
+
+/// Physical cluster with a real API server behind an agent, which the browser's program kills.
+struct EdgeCluster {
+    agent: Process,
+    _cluster: PhysicalCluster,
+}
+
+/// Programs and folders of the physical cluster.
+struct EdgeSetting<'a> {
+    program: &'a Path,
+    tools: &'a Tools,
+    demo: &'a DemoProcess,
+    server: &'a str,
+    dir: &'a Path,
+}
+
+impl EdgeCluster {
+    /// Starts it, and waits until it is ready.
+    fn start(setting: &EdgeSetting<'_>) -> Result<Self> {
+        let EdgeSetting { program, tools, demo, server, dir } = *setting;
+        let cluster = PhysicalCluster::start(tools, &dir.join(EDGE), EDGE)?;
+        let upstream = demo.root_kubeconfig();
+        let portolan = |args: &[&str]| {
+            let mut command = Command::new(program);
+            process::output(command.args(args).arg("--upstream").arg(&upstream), COMMAND_LIMIT)
+        };
+        portolan(&["cluster", "join", EDGE, "--print-command", "--agent-server", server])?;
+        let token = dir.join("edge-token");
+        std::fs::write(&token, portolan(&["token", "create", "--cluster", EDGE])?)?;
+        let own = cluster.kubeconfig_file();
+        let args = [
+            "agent".to_owned(),
+            format!("--server={server}"),
+            format!("--token-file={}", token.display()),
+            format!("--kubeconfig={}", own.display()),
+            format!("--data-dir={}", dir.join("edge-agent").display()),
+        ];
+        let agent = Process::spawn("agent", program, &args, &dir.join("logs"))?;
+        poll::until("the agent", JOIN_LIMIT, || {
+            agent.check_alive()?;
+            portolan(&["cluster", "check", EDGE]).map(drop)
+        })?;
+        Ok(Self { agent, _cluster: cluster })
+    }
 }
 
 /// Parses `ok - name` and `not ok - name: reason`.

@@ -318,7 +318,7 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
         demo::run(&mut report, &program, &tools, work.path());
     }
     if selection.wants(Suite::Console) {
-        console::run(&mut report, &program, &tools.kubectl(), &work.path().join("console"));
+        console::run(&mut report, &program, &tools, &work.path().join("console"));
     }
     if selection.wants(Suite::Docs) {
         docs::run(&mut report, &options.docs, &program, &tools.kubectl(), &work.path().join("docs"));

@@ -1,7 +1,7 @@
 // The console in a real browser: sign-in, pages, live changes, a user without rights, accessibility, screenshots.
 //
 // Environment: LINK, a one-time link of an administrator of a demo; KUBECONFIG and KUBECTL; CHROMIUM; OUT, the folder of
-// the screenshots; PAGES, a folder of pages to take instead of the embedded ones, while they are being changed.
+// the screenshots; PROGRAM, the binary of the demo; EDGE_PID, the agent of the physical cluster "edge"; PAGES, a folder of pages to take instead of the embedded ones, while they are being changed.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import net from "node:net";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const { KUBECTL = "kubectl", CHROMIUM = "/usr/bin/chromium", OUT = "out", ONLY = "", PAGES = "" } = process.env;
+const { KUBECTL = "kubectl", CHROMIUM = "/usr/bin/chromium", OUT = "out", ONLY = "", PAGES = "", PROGRAM = "portolan", EDGE_PID = "" } = process.env;
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const server = new URL(process.env.LINK);
 // The browser reaches the server through this proxy, which can drop its connections.
@@ -33,6 +33,8 @@ const LINK = process.env.LINK.replace(server.origin, base.origin);
 const desktop = { width: 1280, height: 860 };
 const phone = { width: 390, height: 844 };
 const kubectl = (...args) => execFileSync(KUBECTL, args, { encoding: "utf8" }).trim();
+/** Makes a one-time link of a user. */
+const linkOf = (...flags) => execFileSync(PROGRAM, ["kubectl", "ui", "-o", "url", ...flags], { encoding: "utf8" }).trim().replace(server.origin, base.origin);
 mkdirSync(OUT, { recursive: true });
 
 let failed = 0;
@@ -129,6 +131,28 @@ await check("the link does not work twice", async () => {
   await other.close();
 });
 
+await check("a link asks before it ends a session", async () => {
+  const other = await browser.newContext(plain);
+  const ann = await open(other);
+  await ann.goto(linkOf());
+  await ann.getByRole("heading", { name: "Objects" }).waitFor();
+  const user = await ann.locator(".user").innerText();
+  kubectl("create", "serviceaccount", "mallory");
+  const link = linkOf("--token", kubectl("create", "token", "mallory"));
+  for (const [button, expected] of [[/^Stay /, user], ["Sign in by the link", "system:serviceaccount:default:mallory"]]) {
+    await ann.goto("about:blank");
+    await ann.goto(link);
+    await ann.getByText(`You are signed in as ${user}`).waitFor();
+    assert.ok(!ann.url().includes("link="), ann.url());
+    await axe(ann, "the question of a link");
+    await ann.getByRole("button", { name: button }).click();
+    await ann.getByRole("heading", { name: "Objects" }).waitFor();
+    assert.equal(await ann.locator(".user").innerText(), expected);
+  }
+  kubectl("delete", "serviceaccount", "mallory");
+  await other.close();
+});
+
 await check("scripts cannot read the session", async () => {
   assert.equal(await page.evaluate(() => document.cookie), "");
   const cookies = await context.cookies(`${base.origin}/ui/api/`);
@@ -136,15 +160,19 @@ await check("scripts cannot read the session", async () => {
   assert.ok(own.length > 0 && own.every((one) => one.httpOnly && one.secure && one.sameSite === "Strict" && one.path === "/ui/api/"));
 });
 
-await check("the first page is complete within a second", async () => {
-  const fresh = await open(context);
-  const begun = Date.now();
-  await fresh.goto(`${base.origin}/ui#/root:shop/objects`);
-  await fresh.getByRole("link", { name: "web", exact: true }).first().waitFor();
-  const took = Date.now() - begun;
-  console.log(`#   complete after ${took} ms`);
-  assert.ok(took < 1000, `${took} ms`);
-  await fresh.close();
+await check("the first page is complete within 300 ms", async () => {
+  // The best of several: other programs of the machine are no fault of the page.
+  const times = [];
+  for (let load = 0; load < 8; load += 1) {
+    const fresh = await open(context);
+    const begun = performance.now();
+    await fresh.goto(`${base.origin}/ui#/root:shop/objects`);
+    await fresh.getByRole("link", { name: "web", exact: true }).first().waitFor();
+    times.push(Math.round(performance.now() - begun));
+    await fresh.close();
+  }
+  console.log(`#   complete after ${times.join(", ")} ms`);
+  assert.ok(Math.min(...times) <= 300, `${times.join(", ")} ms`);
 });
 
 await check("objects show where they run", async () => {
@@ -283,6 +311,30 @@ await check("workspaces are a tree", async () => {
   await page.getByRole("link", { name: "shop", exact: true }).waitFor();
   await axe(page, "workspaces");
   await shot(page, "workspaces");
+});
+
+await check("one physical cluster that is killed blanks no page", async () => {
+  const root = ["--server", `${server.origin}/clusters/root`];
+  kubectl(...root, "label", "physicalcluster", "edge", "region=edge");
+  kubectl("create", "deployment", "edgy", "--image=registry.example/edgy:1", "--replicas=2");
+  kubectl("annotate", "deployment", "edgy", "portolan.dev/pin=edge");
+  await visit(page, "root:shop/object/apps~v1/Deployment/default/edgy", "Where");
+  await page.getByText("2 of 2").first().waitFor({ timeout: 60_000 });
+  process.kill(Number(EDGE_PID), "SIGKILL");
+  await visit(page, "root/clusters", "edge");
+  const edge = page.getByRole("article", { name: "edge" });
+  await edge.locator(".badge.bad, .badge.warn").first().waitFor({ timeout: 120_000 });
+  await page.getByRole("article", { name: "us-1" }).locator(".badge.ok").first().waitFor();
+  await axe(page, "clusters, one is killed");
+  await visit(page, "root:shop/objects", "Runs on");
+  for (const name of ["web", "edgy"]) await page.getByRole("link", { name, exact: true }).first().waitFor();
+  await visit(page, "root:shop/object/apps~v1/Deployment/default/edgy", "every physical cluster in reach");
+  for (const heading of ["Where", "Timeline", "Why", "Pods", "Events"]) await page.getByRole("heading", { name: heading, exact: true }).waitFor();
+  await page.getByRole("button", { name: /^Logs of / }).first().click();
+  await page.getByText("That did not work.").or(page.locator("pre[role=log]")).first().waitFor();
+  await visit(page, "root:shop/map?view=map", "Width: replicas");
+  await page.locator("svg.map .node").nth(4).waitFor();
+  await page.locator(".live.on").waitFor();
 });
 
 await check("one physical cluster that goes blanks no page", async () => {
