@@ -39,6 +39,11 @@ impl DemoProcess {
         self.data.join("shop.kubeconfig")
     }
 
+    /// Returns the administrator's kubeconfig.
+    pub(super) fn root_kubeconfig(&self) -> PathBuf {
+        self.data.join("admin.kubeconfig")
+    }
+
     /// Ends it.
     pub(super) fn end(&self) -> Result<()> {
         self.process.terminate()
@@ -56,8 +61,8 @@ pub(super) fn run(report: &mut CheckReport, program: &Path, tools: &Tools, dir: 
     report.check("demo: its six steps are done in order", || steps(&said));
     report.check("demo: every pod is ready when it says so", || all_ready(&said));
     let commands = commands(&said);
-    report.check("demo: it names the kubeconfig and seven commands", || {
-        ensure!(commands.len() == 8 && commands[0].starts_with("export KUBECONFIG="), "{commands:?}");
+    report.check("demo: it names the kubeconfig and ten commands", || {
+        ensure!(commands.len() == 11 && commands[0].starts_with("export KUBECONFIG="), "{commands:?}");
         Ok(())
     });
     let shell = Shell { export: commands.first().cloned().unwrap_or_default(), tools, dir };

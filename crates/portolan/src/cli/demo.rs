@@ -250,7 +250,7 @@ impl DemoArgs {
         steps.done(&placed)?;
         steps.finish();
         let link = one_time_link(plane, &path).await?;
-        self.say_what_next(steps.elapsed(), &names[1], keep, &link)?;
+        self.say_what_next(steps.elapsed(), &names, keep, &link)?;
         if self.tour { tour::run(&self.kubeconfig(), &names[0], &names[1]).await } else { Ok(()) }
     }
 
@@ -268,36 +268,56 @@ impl DemoArgs {
         Ok(())
     }
 
-    fn say_what_next(&self, took: Duration, pin_to: &str, keep: bool, console: &str) -> anyhow::Result<()> {
+    fn say_what_next(&self, took: Duration, names: &[String], keep: bool, console: &str) -> anyhow::Result<()> {
         output::line(&format!("\nReady in {}. All physical clusters and pods here are simulated.", human(took)))?;
         output::line(&format!("Console      {console}"))?;
-        output::line("             (it signs in once, within 10 minutes; later: kubectl portolan ui)")?;
+        output::line("             (it signs in once, within 10 minutes; later: kubectl portolan ui; the browser warns,")?;
+        output::line("             because the certificate is that of this demo)")?;
         output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig())))?;
         output::line(&format!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig"))))?;
         output::line("\nTry, in a second terminal:")?;
-        for (command, what) in commands(&self.kubeconfig(), pin_to) {
+        for (command, what) in commands(&self.kubeconfig(), &plugin(), names) {
             output::line(&format!("  {command:<65} # {what}"))?;
         }
         output::line(&format!("Ctrl-C stops{}.", if keep { "" } else { " and cleans up" }))
     }
 }
 
-/// Returns the commands to try; an end-to-end test runs each of them.
-fn commands(kubeconfig: &Path, pin_to: &str) -> Vec<(String, &'static str)> {
-    let export = format!("export KUBECONFIG={}", shown(kubeconfig));
-    let mut commands = vec![(export, "the workspace root:shop")];
-    let pin = format!("kubectl annotate deploy/web portolan.dev/pin={pin_to} --overwrite");
-    let fixed = [
-        ("kubectl get deploy,sts,job -o wide", "the CLUSTERS column says where"),
-        ("kubectl get pods -o wide", "pods, with the physical cluster of each"),
-        ("kubectl get placements", "what was decided, and how it stands"),
-        ("kubectl rollout status deploy/web", "as on any cluster"),
-        ("kubectl scale deploy/web --replicas=9", "the new ones are shared out too"),
-        ("kubectl get deploy web -o wide -w", "watch it in one more terminal, while"),
-        (pin.as_str(), "one attribute moves it"),
-    ];
-    commands.extend(fixed.map(|(command, what)| (command.to_owned(), what)));
-    commands
+/// Returns the commands to try; an end-to-end test runs each of them. `plugin` is the command of the plugin, and the first
+/// of `names` runs the sample app.
+fn commands(kubeconfig: &Path, plugin: &str, names: &[String]) -> Vec<(String, &'static str)> {
+    let drained = names.first().map_or("", String::as_str);
+    let pin_to = names.get(1).map_or(drained, String::as_str);
+    [
+        (format!("export KUBECONFIG={}", shown(kubeconfig)), "the workspace root:shop"),
+        ("kubectl get deploy,sts,job -o wide".to_owned(), "the CLUSTERS column says where"),
+        ("kubectl get pods -o wide".to_owned(), "pods, with the physical cluster of each"),
+        (format!("{plugin} where deploy/web"), "the state of each copy"),
+        (format!("{plugin} why deploy/web"), "why there, and what would change it"),
+        (format!("{plugin} drain {drained} --dry-run"), "what would move; nothing does"),
+        (format!("{plugin} drain {drained}"), "new copies are ready before old ones leave"),
+        (format!("{plugin} drain {drained} --undo"), "everything returns"),
+        ("kubectl scale deploy/web --replicas=9".to_owned(), "the new ones are shared out too"),
+        ("kubectl get deploy web -o wide -w".to_owned(), "watch it in one more terminal, while"),
+        (format!("kubectl annotate deploy/web portolan.dev/pin={pin_to} --overwrite"), "one attribute moves it"),
+    ]
+    .into()
+}
+
+/// Returns the command of the plugin: that of kubectl if it is installed, else this program by a name that works in another
+/// terminal.
+fn plugin() -> String {
+    let own = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = |name: &str| {
+        let mut found = std::env::split_paths(&path).map(|folder| folder.join(name)).filter(|file| file.is_file());
+        found.next().is_some_and(|file| std::fs::canonicalize(file).is_ok_and(|file| file == own))
+    };
+    if is_found("kubectl-portolan") {
+        return "kubectl portolan".to_owned();
+    }
+    let program = if is_found("portolan") { "portolan".to_owned() } else { shown(&own) };
+    format!("{program} kubectl")
 }
 
 /// Returns the path in a form that works in another terminal.
