@@ -3,6 +3,7 @@
 
 mod docs;
 mod fuzz;
+mod isolation;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ enum Chore {
     Bench(bench::Options),
     /// Send the API server generated inputs, and keep those that do harm.
     Fuzz(fuzz::Options),
+    /// Send the API server the requests of one tenant with and without other tenants, and compare the answers.
+    Isolation(isolation::Options),
     /// Kill, pause and starve real servers while clients write, and check what all of them saw.
     Torture(torture::Options),
     /// Build kube-apiserver, kubectl, etcd, kwok and the clients that a run of the suites needs into the cache, and
@@ -68,6 +71,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Record(options) => record::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Isolation(options) => isolation::run(&options),
         Chore::Torture(options) => torture::run(&options),
         Chore::Tools(options) => {
             suites::prepare(&options)?.iter().for_each(|folder| println!("{}", folder.display()));
