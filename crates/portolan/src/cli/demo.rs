@@ -283,8 +283,8 @@ impl DemoArgs {
     }
 }
 
-/// Returns the commands to try; an end-to-end test runs each of them. `plugin` is the command of the plugin, and the first
-/// of `names` runs the sample app.
+/// Returns the commands to try; an end-to-end test runs each of them. `plugin` is the command of the plugin, and the
+/// first of `names` runs the sample app.
 fn commands(kubeconfig: &Path, plugin: &str, names: &[String]) -> Vec<(String, &'static str)> {
     let drained = names.first().map_or("", String::as_str);
     let pin_to = names.get(1).map_or(drained, String::as_str);
@@ -304,8 +304,8 @@ fn commands(kubeconfig: &Path, plugin: &str, names: &[String]) -> Vec<(String, &
     .into()
 }
 
-/// Returns the command of the plugin: that of kubectl if it is installed, else this program by a name that works in another
-/// terminal.
+/// Returns the command of the plugin: that of kubectl if it is installed, else this program by a name that works in
+/// another terminal.
 fn plugin() -> String {
     let own = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -30,8 +30,9 @@ const DECIDED: Duration = Duration::from_secs(5);
 /// synced.
 ///
 /// The object stays as it is, unless --overwrite or --allow-restart allow a change. It takes the right to the proxy of
-/// the physical cluster, whose namespaces have the names of the workspace's (`namespaceMapping: Identity`), and there the
-/// right to annotate the namespace, which releases it to Portolan. Adopt what a workload refers to before the workload.
+/// the physical cluster, whose namespaces have the names of the workspace's (`namespaceMapping: Identity`), and there
+/// the right to annotate the namespace, which releases it to Portolan. Adopt what a workload refers to before the
+/// workload.
 #[derive(Args)]
 pub(crate) struct AdoptArgs {
     /// Object of the physical cluster: TYPE/NAME or TYPE NAME, in the namespace of -n.
