@@ -271,7 +271,9 @@ impl DemoArgs {
     fn say_what_next(&self, took: Duration, names: &[String], keep: bool, console: &str) -> anyhow::Result<()> {
         output::line(&format!("\nReady in {}. All physical clusters and pods here are simulated.", human(took)))?;
         output::line(&format!("Console      {console}"))?;
-        output::line("             (it signs in once, within 10 minutes; later: kubectl portolan ui; the browser warns,")?;
+        output::line(
+            "             (it signs in once, within 10 minutes; later: kubectl portolan ui; the browser warns,",
+        )?;
         output::line("             because the certificate is that of this demo)")?;
         output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig())))?;
         output::line(&format!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig"))))?;

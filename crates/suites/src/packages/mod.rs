@@ -39,6 +39,14 @@ const REFUSED: [(&str, &str, &[&str]); 4] = [
     ("an agent without a server", "portolan-agent", &["--set", "token=abc"]),
 ];
 
+/// Static binary of `manifests/release.sh`.
+const STATIC: &str = "target/x86_64-unknown-linux-musl/dist/portolan";
+/// User of the chart's containers.
+const USER: u32 = 65532;
+/// Scripts that need a mount namespace of their own.
+const INSTALL: &str = include_str!("install.sh");
+const CONTAINER: &str = include_str!("container.sh");
+
 /// Programs and folders of the suite.
 struct Packaging<'a> {
     program: &'a Path,
@@ -62,7 +70,19 @@ pub(super) fn run(report: &mut CheckReport, program: &Path, tools: &Tools, helm:
     }
     report.check("packages: the server starts with the rendered command", || packaging.starts());
     charts(report, &packaging, tools);
-    report.check("packages: the Debian package has the program, its links, units and settings", || packaging.debian());
+    let has_package = report
+        .check("packages: the Debian package has the program, its links, units and settings", || packaging.debian());
+    if has_package {
+        report
+            .check("packages: the Debian package is installed, upgraded, removed and purged", || packaging.installs());
+    }
+    if repository().join(STATIC).exists() {
+        report.check("packages: the static binary runs as the chart's container, in a root with nothing else", || {
+            packaging.starts_in_empty_root()
+        });
+    } else {
+        println!("not run: packages: the static binary in an empty root; manifests/release.sh builds it");
+    }
 }
 
 /// Renders the charts and lets a real kube-apiserver judge them.
@@ -118,17 +138,13 @@ impl Packaging<'_> {
 
     /// Starts the server as the pod of the chart does, with another folder and port.
     fn starts(&self) -> Result<()> {
-        let manifests = self.render("portolan", &[])?;
-        let container = container(&manifests)?;
+        let container = container(&self.render("portolan", &[])?)?;
         let port = free_port()?;
         let data = self.dir.join("data/portolan");
         fs::create_dir_all(self.dir.join("data"))?;
-        let args: Vec<String> = strings(&container["args"])
+        let args: Vec<String> = arguments(&container, port)
             .into_iter()
-            .map(|arg| {
-                arg.replace("/data/portolan", &data.display().to_string())
-                    .replace("0.0.0.0:6443", &format!("127.0.0.1:{port}"))
-            })
+            .map(|arg| arg.replace("/data/portolan", &data.display().to_string()))
             .collect();
         let process = Process::spawn("chart", self.program, &args, &self.dir.join("logs"))?;
         let status = |_: ()| {
@@ -142,6 +158,55 @@ impl Packaging<'_> {
         process.terminate()
     }
 
+    /// Starts the static binary with the command, the environment and the volumes of the chart's container.
+    fn starts_in_empty_root(&self) -> Result<()> {
+        let container = container(&self.render("portolan", &[])?)?;
+        let (port, root) = (free_port()?, self.dir.join("container"));
+        for folder in ["data", "tmp"] {
+            fs::create_dir_all(root.join(folder))?;
+            std::os::unix::fs::chown(root.join(folder), Some(USER), Some(USER)).context("this check needs root")?;
+        }
+        fs::copy(repository().join(STATIC), root.join("portolan"))?;
+        let mounts = container["volumeMounts"].as_array().map_or(0, Vec::len);
+        ensure!(mounts == 2, "the chart mounts other volumes than /data and /tmp: {container}");
+        // The environment of the Dockerfile, and that of the chart.
+        let mut environment = vec!["HOME=/data".to_owned(), "PATH=/".to_owned()];
+        for variable in container["env"].as_array().into_iter().flatten() {
+            let text = |key: &str| variable[key].as_str().unwrap_or_default();
+            environment.push(format!("{}={}", text("name"), text("value")));
+        }
+        let mut args = ["--mount", "sh", "-c", CONTAINER, "container.sh"].map(str::to_owned).to_vec();
+        args.push(root.display().to_string());
+        args.extend(environment);
+        args.push("/portolan".to_owned());
+        args.extend(arguments(&container, port));
+        let process = Process::spawn("container", Path::new("unshare"), &args, &self.dir.join("logs"))?;
+        poll::until("the server of the container", START_LIMIT, || {
+            process.check_alive()?;
+            let mut asked = Command::new("chroot");
+            asked.arg("--userspec=65532:65532").arg(&root).args([
+                "/portolan",
+                "status",
+                "--data-dir",
+                "/data/portolan",
+            ]);
+            process::output(&mut asked, LIMIT).map(drop)
+        })?;
+        ensure!(fs::read_dir(&root)?.count() == 3, "it wrote outside its volumes");
+        process.terminate()
+    }
+
+    /// Installs the package on a copy of this system.
+    fn installs(&self) -> Result<()> {
+        let folder = self.dir.join("installed");
+        fs::create_dir_all(&folder)?;
+        let mut install = Command::new("unshare");
+        install.args(["--mount", "sh", "-c", INSTALL, "install.sh"]).arg(&folder).arg(self.dir.join("portolan.deb"));
+        let said = process::output(&mut install, BUILD_LIMIT).context("this check needs root, dpkg and overlays")?;
+        ensure!(said.ends_with("installed, upgraded, removed and purged\n"), "{said}");
+        Ok(())
+    }
+
     /// Packs the program under test, and inspects what an installation would unpack.
     fn debian(&self) -> Result<()> {
         let root = repository().join("target/cargo-deb").join(CARGO_DEB);
@@ -152,8 +217,9 @@ impl Packaging<'_> {
         }
         let package = self.dir.join("portolan.deb");
         let mut pack = Command::new(root.join("bin/cargo-deb"));
-        pack.current_dir(repository()).args(["deb", "--package", "portolan", "--no-build", "--no-strip", "--output"]);
-        process::output(pack.arg(&package), BUILD_LIMIT)?;
+        pack.current_dir(repository()).args(["deb", "--package", "portolan", "--no-build", "--no-strip", "--fast"]);
+        pack.args(profile_of(self.program)?).arg("--output").arg(&package);
+        process::output(&mut pack, BUILD_LIMIT)?;
         let unpacked = self.dir.join("unpacked");
         process::output(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&unpacked), LIMIT)?;
         for file in
@@ -169,6 +235,24 @@ impl Packaging<'_> {
         ensure!(["conffiles", "postinst", "prerm"].iter().all(|part| fields.contains(part)), "{fields}");
         Ok(())
     }
+}
+
+/// Returns the arguments of a container, with an address of this machine.
+fn arguments(container: &Value, port: u16) -> Vec<String> {
+    let address = format!("127.0.0.1:{port}");
+    strings(&container["args"]).into_iter().map(|arg| arg.replace("0.0.0.0:6443", &address)).collect()
+}
+
+/// Returns the flags by which cargo-deb packs a program in a target directory: `target/[TARGET/]PROFILE/portolan`.
+fn profile_of(program: &Path) -> Result<Vec<String>> {
+    let mut folders = program.ancestors().skip(1).filter_map(|path| path.file_name()?.to_str());
+    let profile = folders.next().context("the program is in no target directory")?;
+    let profile = if profile == "debug" { "dev" } else { profile };
+    let mut flags = vec!["--profile".to_owned(), profile.to_owned()];
+    if let Some(target) = folders.next().filter(|name| name.contains("-linux-")) {
+        flags.extend(["--target".to_owned(), target.to_owned()]);
+    }
+    Ok(flags)
 }
 
 /// Returns the container of the only StatefulSet.
@@ -194,6 +278,17 @@ mod tests {
 
     fn manifest(path: &str) -> String {
         fs::read_to_string(repository().join("manifests").join(path)).unwrap()
+    }
+
+    #[test]
+    fn the_packed_program_is_the_one_under_test() {
+        for (program, expected) in [
+            ("/a/target/release/portolan", "--profile release"),
+            ("/a/target/debug/portolan", "--profile dev"),
+            ("/a/target/x86_64-unknown-linux-musl/dist/portolan", "--profile dist --target x86_64-unknown-linux-musl"),
+        ] {
+            assert_eq!(profile_of(Path::new(program)).unwrap().join(" "), expected, "{program}");
+        }
     }
 
     #[test]
