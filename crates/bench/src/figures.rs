@@ -27,9 +27,11 @@ pub(super) enum Unit {
     MicrosOfCpu,
     MillisOfCpu,
     Millis,
+    Micros,
     MiB,
     Bytes,
     Count,
+    Times,
 }
 
 impl Unit {
@@ -39,9 +41,11 @@ impl Unit {
             Self::MicrosOfCpu => "µs CPU",
             Self::MillisOfCpu => "ms CPU",
             Self::Millis => "ms",
+            Self::Micros => "µs",
             Self::MiB => "MiB",
             Self::Bytes => "bytes",
             Self::Count => "",
+            Self::Times => "×",
         }
     }
 
@@ -49,8 +53,10 @@ impl Unit {
     fn better(self, first: f64, other: f64) -> Option<String> {
         let times = match self {
             Self::PerSecond => other / first,
-            Self::MicrosOfCpu | Self::MillisOfCpu | Self::Millis | Self::MiB | Self::Bytes => first / other,
-            Self::Count => return None,
+            Self::MicrosOfCpu | Self::MillisOfCpu | Self::Millis | Self::Micros | Self::MiB | Self::Bytes => {
+                first / other
+            }
+            Self::Count | Self::Times => return None,
         };
         times.is_finite().then(|| format!("{times:.1} ×"))
     }

@@ -64,6 +64,9 @@ pub struct Options {
     /// Logical clusters with the same fifty definitions.
     #[arg(long, default_value_t = 2000)]
     clusters: usize,
+    /// Deployments that are placed, planned and moved.
+    #[arg(long, default_value_t = 100_000)]
+    placed: usize,
 }
 
 /// Measures and prints the table on stdout, row by row; progress goes to stderr.
@@ -105,6 +108,7 @@ fn measure(options: &Options, lab: &Lab) -> Result<()> {
         workspaces: options.workspaces,
         definitions: options.definitions,
         clusters: options.clusters,
+        placed: options.placed,
     };
     let (servers, parts) = (chosen(&options.on), chosen(&options.only));
 

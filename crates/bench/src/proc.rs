@@ -34,17 +34,7 @@ pub(super) struct ProcessMemory {
 
 impl ProcessMemory {
     pub(super) fn of(pids: &[u32]) -> Result<Self> {
-        let mut kibs = [0.0; 2];
-        for pid in pids {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
-            for (sum, name) in kibs.iter_mut().zip(["VmRSS:", "RssAnon:"]) {
-                let value = status.lines().find_map(|line| line.strip_prefix(name));
-                let kib =
-                    value.and_then(|value| value.split_whitespace().next()).with_context(|| format!("no {name}"))?;
-                *sum += kib.parse::<f64>()?;
-            }
-        }
-        let [resident, anonymous] = kibs.map(|kib| kib / 1024.0);
+        let [resident, anonymous] = kibs(pids, ["VmRSS:", "RssAnon:"])?.map(|kib| kib / 1024.0);
         Ok(Self { resident, anonymous })
     }
 
@@ -55,6 +45,31 @@ impl ProcessMemory {
             Figure::new(format!("{name}, without mapped files"), self.anonymous, Unit::MiB),
         ]
     }
+}
+
+/// Returns the sums of fields of `/proc/<pid>/status`, in KiB.
+fn kibs<const N: usize>(pids: &[u32], names: [&str; N]) -> Result<[f64; N]> {
+    let mut sums = [0.0; N];
+    for pid in pids {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
+        for (sum, name) in sums.iter_mut().zip(names) {
+            let value = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = value.and_then(|value| value.split_whitespace().next()).with_context(|| format!("no {name}"))?;
+            *sum += kib.parse::<f64>()?;
+        }
+    }
+    Ok(sums)
+}
+
+/// Sets the peak of the resident memory of each process to its present use.
+pub(super) fn reset_peak(pids: &[u32]) -> Result<()> {
+    let reset = |pid: &u32| fs::write(format!("/proc/{pid}/clear_refs"), "5").with_context(|| format!("process {pid}"));
+    pids.iter().try_for_each(reset)
+}
+
+/// Returns the sum of the peaks of resident memory (`VmHWM`), in MiB.
+pub(super) fn peak_memory(pids: &[u32]) -> Result<f64> {
+    Ok(kibs(pids, ["VmHWM:"])?[0] / 1024.0)
 }
 
 /// Returns a line about the machine.

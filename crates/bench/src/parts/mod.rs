@@ -9,6 +9,7 @@ mod large;
 mod lists;
 mod many;
 mod overwrites;
+mod placement;
 mod quotas;
 mod requests;
 mod resume;
@@ -69,6 +70,8 @@ pub(super) enum BenchPart {
     Quotas,
     /// Effect of a noisy neighbor on a tenant.
     Flood,
+    /// Decisions and plans over very many objects, and the planner beside Karmada's.
+    Placement,
 }
 
 /// Sizes and durations of the measurements.
@@ -79,6 +82,7 @@ pub(super) struct MeasureLimits {
     pub(super) workspaces: usize,
     pub(super) definitions: usize,
     pub(super) clusters: usize,
+    pub(super) placed: usize,
 }
 
 impl BenchPart {
@@ -104,6 +108,7 @@ impl BenchPart {
             Self::Sweeps => "sweeps",
             Self::Quotas => "quotas",
             Self::Flood => "flood",
+            Self::Placement => "placement",
         }
     }
 
@@ -125,6 +130,7 @@ impl BenchPart {
                 which != Which::Memory
             }
             Self::Workspaces | Self::Exports | Self::SharedDefinitions => matches!(which, Which::Redb | Which::Sled),
+            Self::Placement => which == Which::Redb,
         }
     }
 
@@ -154,6 +160,7 @@ impl BenchPart {
             Self::Sweeps => sweeps::measure(subject, limits),
             Self::Quotas => quotas::measure(subject, limits),
             Self::Flood => flood::measure(subject, limits),
+            Self::Placement => placement::measure(subject, lab, limits),
         }
     }
 }
