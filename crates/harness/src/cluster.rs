@@ -45,7 +45,8 @@ impl PhysicalCluster {
         let plane = KubeControlPlane::start(tools, dir, Durability::Unsynced).with_context(|| name.to_owned())?;
         let kubectl = Kubectl::new(&tools.kubectl(), plane.kubeconfig(), dir, "kubectl")?;
         let kubelet = FakeKubelet::new(dir)?;
-        let controllers = start_controllers(tools, dir, &kubelet)?;
+        let mut controllers = start_control_loops(tools, dir)?;
+        controllers.push(start_fake_nodes(tools, dir, &kubelet)?);
         let kubeconfig = plane.kubeconfig().clone();
         let (name, plane) = (name.to_owned(), Mutex::new(plane));
         let cluster = Self { name, plane, kubeconfig, kubectl, controllers, kubelet };
@@ -121,7 +122,8 @@ impl PhysicalCluster {
     }
 }
 
-fn start_controllers(tools: &Tools, dir: &Path, kubelet: &FakeKubelet) -> Result<Vec<Process>> {
+/// Starts kube-controller-manager and kube-scheduler for the control plane under `dir`.
+pub(super) fn start_control_loops(tools: &Tools, dir: &Path) -> Result<Vec<Process>> {
     let path = |name: &str| dir.join(name).display().to_string();
     let kubeconfig = format!("--kubeconfig={}", admin_file(dir).display());
     let manager = vec![
@@ -136,29 +138,30 @@ fn start_controllers(tools: &Tools, dir: &Path, kubelet: &FakeKubelet) -> Result
         "--kube-api-burst=1000".to_owned(),
     ];
     let scheduler = vec![
-        kubeconfig.clone(),
+        kubeconfig,
         "--secure-port=0".to_owned(),
         "--leader-elect=false".to_owned(),
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
     ];
+    let logs = dir.join("logs");
+    Ok(vec![
+        Process::spawn("kube-controller-manager", &tools.kube_controller_manager(), manager, &logs)?,
+        Process::spawn("kube-scheduler", &tools.kube_scheduler(), scheduler, &logs)?,
+    ])
+}
+
+/// Starts kwok, which stands for the nodes.
+fn start_fake_nodes(tools: &Tools, dir: &Path, kubelet: &FakeKubelet) -> Result<Process> {
     fs::write(dir.join("pods-that-end.yaml"), fake_nodes::PODS_THAT_END).context("cannot write a stage for kwok")?;
     let mut kwok = vec![
-        kubeconfig,
+        format!("--kubeconfig={}", admin_file(dir).display()),
         format!("--config={}", tools.kwok_stages().display()),
-        format!("--config={}", path("pods-that-end.yaml")),
+        format!("--config={}", dir.join("pods-that-end.yaml").display()),
         "--manage-all-nodes=false".to_owned(),
         format!("--manage-nodes-with-annotation-selector={}", fake_nodes::ANNOTATION),
         "--cidr=10.0.0.0/16".to_owned(),
     ];
     kwok.extend(kubelet.flags());
-    let logs = dir.join("logs");
-    [
-        ("kube-controller-manager", tools.kube_controller_manager(), manager),
-        ("kube-scheduler", tools.kube_scheduler(), scheduler),
-        ("kwok", tools.kwok(), kwok),
-    ]
-    .into_iter()
-    .map(|(name, program, args)| Process::spawn(name, &program, args, &logs))
-    .collect()
+    Process::spawn("kwok", &tools.kwok(), kwok, &dir.join("logs"))
 }

@@ -22,6 +22,18 @@ pub enum Durability {
     Unsynced,
 }
 
+/// Settings of a control plane that differ between its uses.
+pub struct ControlPlaneOptions<'a> {
+    /// Name of the administrator.
+    pub admin: &'a str,
+    /// Durability of etcd.
+    pub durability: Durability,
+    /// Further flags of kube-apiserver. The last one of a name holds.
+    pub flags: &'a [String],
+    /// Further hosts of the serving certificate.
+    pub names: &'a [String],
+}
+
 /// Ready API server with its store.
 pub struct KubeControlPlane {
     kubeconfig: UserKubeconfig,
@@ -49,10 +61,16 @@ impl KubeControlPlane {
 
     /// Starts as [`Self::start`], with another name for the administrator and further flags of kube-apiserver.
     pub fn start_as(admin: &str, tools: &Tools, dir: &Path, durability: Durability, flags: &[&str]) -> Result<Self> {
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        Self::start_with(tools, dir, &ControlPlaneOptions { admin, durability, flags: &flags, names: &[] })
+    }
+
+    /// Starts as [`Self::start`], with these settings.
+    pub fn start_with(tools: &Tools, dir: &Path, options: &ControlPlaneOptions<'_>) -> Result<Self> {
         let pki = dir.join("pki");
         fs::create_dir_all(&pki).with_context(|| format!("cannot make {}", pki.display()))?;
         let authority = Authority::new("e2e")?;
-        let serving = authority.server()?;
+        let serving = authority.server_with(options.names)?;
         let tokens = authority.client("service-accounts", "none")?;
         for (name, text) in [
             ("ca.crt", authority.certificate()),
@@ -64,11 +82,11 @@ impl KubeControlPlane {
             fs::write(pki.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         let port = free_port()?;
-        let admin = authority.client(admin, "system:masters")?;
+        let admin = authority.client(options.admin, "system:masters")?;
         let kubeconfig = UserKubeconfig::new(&format!("https://127.0.0.1:{port}"), authority.certificate(), &admin);
         kubeconfig.write(&admin_file(dir))?;
-        let mut settings = ControlPlaneSettings::new(tools, dir, port, durability)?;
-        settings.apiserver_args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let mut settings = ControlPlaneSettings::new(tools, dir, port, options.durability)?;
+        settings.apiserver_args.extend_from_slice(options.flags);
         let (etcd, apiserver) = settings.spawn()?;
         let plane = Self { kubeconfig, settings, etcd, apiserver };
         plane.wait_ready()?;

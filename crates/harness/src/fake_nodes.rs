@@ -48,7 +48,7 @@ fn node(name: &str) -> Value {
     })
 }
 
-fn storage_class() -> Value {
+pub(super) fn storage_class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",

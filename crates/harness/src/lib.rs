@@ -27,6 +27,7 @@ pub mod poll;
 pub mod portolan;
 pub mod ports;
 pub mod process;
+pub mod process_kubelet;
 pub mod report;
 pub mod tools;
 pub mod tunnel;

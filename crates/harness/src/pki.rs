@@ -38,7 +38,13 @@ impl Authority {
 
     /// Issues a serving certificate for loopback.
     pub fn server(&self) -> Result<PemPair> {
-        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
+        self.server_with(&[])
+    }
+
+    /// Issues a serving certificate for loopback and for these hosts.
+    pub fn server_with(&self, hosts: &[String]) -> Result<PemPair> {
+        let mut names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned).to_vec();
+        names.extend_from_slice(hosts);
         self.issue(CertificateParams::new(names)?, ExtendedKeyUsagePurpose::ServerAuth)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::tools::Tools;
-use super::{cargo::cargo, kubeconfig::UserKubeconfig};
+use super::{cargo, kubeconfig::UserKubeconfig};
 use super::{ports::free_port, process::Process};
 use crate::client;
 
@@ -17,6 +17,8 @@ pub struct Portolan {
     program: PathBuf,
     data: PathBuf,
     logs: PathBuf,
+    /// Address to listen on.
+    listen: String,
     port: u16,
     flags: Vec<String>,
     process: Process,
@@ -34,16 +36,7 @@ pub fn build_debug() -> Result<PathBuf> {
 }
 
 fn build_with(profile: &[&str]) -> Result<PathBuf> {
-    let args = ["build", "--package", "portolan", "--bin", "portolan", "--message-format=json"];
-    let args = args.iter().chain(profile);
-    let output = cargo().args(args).stderr(std::process::Stdio::inherit()).output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo could not build portolan");
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
-        .next_back()
-        .context("cargo named no executable")
+    cargo::build(&[&["--package", "portolan", "--bin", "portolan"], profile].concat())
 }
 
 impl Portolan {
@@ -55,11 +48,23 @@ impl Portolan {
 
     /// Starts as [`Portolan::start`], with these flags instead.
     pub fn start_with(program: &Path, tools: &Tools, dir: &Path, flags: &[&str]) -> Result<Self> {
+        Self::start_on("127.0.0.1", program, tools, dir, flags)
+    }
+
+    /// Starts a server that is reached at these addresses of the machine, too.
+    pub fn start_reachable(program: &Path, tools: &Tools, dir: &Path, addresses: &[String]) -> Result<Self> {
+        let names: Vec<String> = addresses.iter().map(|address| format!("--tls-san={address}")).collect();
+        let flags: Vec<&str> = names.iter().map(String::as_str).collect();
+        Self::start_on("0.0.0.0", program, tools, dir, &flags)
+    }
+
+    fn start_on(address: &str, program: &Path, tools: &Tools, dir: &Path, flags: &[&str]) -> Result<Self> {
         let (data, logs, port) = (dir.join("data"), dir.join("logs"), free_port()?);
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let process = spawn(program, &data, port, &logs, &flags)?;
+        let listen = format!("{address}:{port}");
+        let process = spawn(program, &data, &listen, &logs, &flags)?;
         let kubeconfig = wait_kubeconfig(&process, &tools.kubectl(), &data)?;
-        let server = Self { program: program.to_owned(), data, logs, port, flags, process, kubeconfig };
+        let server = Self { program: program.to_owned(), data, logs, listen, port, flags, process, kubeconfig };
         server.wait_ready()?;
         Ok(server)
     }
@@ -104,7 +109,7 @@ impl Portolan {
     }
 
     fn spawn(&self) -> Result<Process> {
-        spawn(&self.program, &self.data, self.port, &self.logs, &self.flags)
+        spawn(&self.program, &self.data, &self.listen, &self.logs, &self.flags)
     }
 
     /// Readiness belongs to the server, not to the kubeconfig's logical cluster.
@@ -112,6 +117,11 @@ impl Portolan {
         let server = self.kubeconfig.with_server(&format!("https://127.0.0.1:{}", self.port));
         client::wait_ready(&server, START_LIMIT, || self.process.check_alive())
             .with_context(|| format!("portolan:\n{}", self.process.log_tail()))
+    }
+
+    /// Returns the port.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Fails if the server has ended.
@@ -135,9 +145,9 @@ impl Portolan {
     }
 }
 
-fn spawn(program: &Path, data: &Path, port: u16, logs: &Path, flags: &[String]) -> Result<Process> {
+fn spawn(program: &Path, data: &Path, listen: &str, logs: &Path, flags: &[String]) -> Result<Process> {
     let data = format!("--data-dir={}", data.display());
-    let address = format!("--bind-address=127.0.0.1:{port}");
+    let address = format!("--bind-address={listen}");
     // The physical clusters and webhooks of these tests run on this machine, or are simulated in workspaces.
     let permissions = ["--allow-loopback-clusters", "--allow-local-webhooks", "--allow-simulated-tenant-clusters"];
     let args = ["server", data.as_str(), address.as_str()].into_iter().chain(permissions);

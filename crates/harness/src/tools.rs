@@ -101,7 +101,7 @@ fn fingerprint(modules: &Path) -> Result<CacheFingerprint> {
     Ok(fingerprint)
 }
 
-fn linker_flags() -> String {
+pub(super) fn linker_flags() -> String {
     let package = "k8s.io/component-base/version";
     format!(
         "-s -w -X {package}.gitVersion={KUBERNETES} -X {package}.gitMajor=1 -X {package}.gitMinor=36 \
