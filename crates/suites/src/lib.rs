@@ -17,6 +17,7 @@ mod envtest;
 mod etcd;
 mod gate;
 mod ginkgo;
+mod in_cluster;
 mod kill;
 mod kubectl;
 mod moving;
@@ -93,6 +94,8 @@ enum Suite {
     Cases,
     /// Logs, exec, attach, port-forward and cp of pods on physical clusters.
     Streams,
+    /// Pods that run as processes of this machine: the view of their workspace, names, an operator, volumes. Needs root.
+    InCluster,
     /// Admission policies and their controllers, beside kube-controller-manager's.
     Admission,
     /// kill -9 under load: nothing acknowledged is lost.
@@ -176,6 +179,7 @@ impl Suite {
             | Self::Sync
             | Self::Cases
             | Self::Streams
+            | Self::InCluster
             | Self::Admission
             | Self::Kill
             | Self::Etcd
@@ -195,8 +199,13 @@ impl Suite {
 /// Builds the programs of other people that a run with these options needs, and returns their folders.
 pub fn prepare(options: &Options) -> Result<Vec<PathBuf>> {
     let tools = Tools::build()?;
-    let clients = Clients::build(clients::bundles(&SuiteSelection::of(options).clients()))?;
-    Ok(std::iter::once(tools.dir()).chain(clients.folders()).map(Path::to_owned).collect())
+    let selection = SuiteSelection::of(options);
+    let clients = Clients::build(clients::bundles(&selection.clients()))?;
+    let mut folders: Vec<PathBuf> = std::iter::once(tools.dir()).chain(clients.folders()).map(Path::to_owned).collect();
+    if selection.wants(Suite::InCluster) {
+        folders.extend(in_cluster::prepare()?);
+    }
+    Ok(folders)
 }
 
 /// Runs the chosen suites; `false` when a check failed.
@@ -229,6 +238,7 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         Suite::Sync,
         Suite::Cases,
         Suite::Streams,
+        Suite::InCluster,
         Suite::Admission,
         Suite::Demo,
         Suite::Console,
@@ -246,7 +256,7 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, admission, demo, console, docs, oracle, etcd, torture, cel, apply, tables, envtest, conformance and mongodb-operator do not \
+        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, oracle, etcd, torture, cel, apply, tables, envtest, conformance and mongodb-operator do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -332,6 +342,11 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
         .any(|suite| selection.wants(suite))
     {
         run_with_physical_clusters(&mut report, selection, &program, &tools, work)?;
+    }
+    if selection.wants(Suite::InCluster) {
+        in_folder(&mut report, options, &work.path().join("in-cluster"), |report, dir| {
+            in_cluster::run(report, &program, &tools, dir);
+        });
     }
     let chosen = selection.clients();
     if !chosen.is_empty() {
