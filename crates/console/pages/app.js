@@ -126,7 +126,7 @@ function LinkQuestion() {
   return html`
     <main class="signin"><div class="signin-card">
       <h1>Sign in by this link?</h1>
-      <p>You are signed in as <strong>${session.value.user}</strong>. The link ends this session, and signs you in as the user who made it. Use it only if you made it yourself.</p>
+      <p>You are signed in as <strong>${session.value.user}</strong>. The link ends this session and signs you in as its maker. Use it only if that was you.</p>
       ${failure && html`<div class="notice bad" role="alert"><strong>${failure}</strong></div>`}
       <div class="form-row"><button type="button" class="primary" onClick=${() => (offered.value = "")}>Stay ${session.value.user}</button>
         <button type="button" disabled=${busy || Boolean(failure)} onClick=${use}>${busy ? "Signing in…" : "Sign in by the link"}</button></div>

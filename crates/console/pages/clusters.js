@@ -3,7 +3,7 @@ import { useState } from "./vendor/hooks.js";
 import { GROUP, patch } from "./api.js";
 import { amount, quantity, shell } from "./format.js";
 import { useLive, useTicks } from "./live.js";
-import { clusterState, connector, homeOf } from "./model.js";
+import { clusterState, connector, credentials, homeOf } from "./model.js";
 import { Action, Age, Badge, Command, html, ListBody, Meter, Page, Search, Section, Table } from "./parts.js";
 import { href, route } from "./route.js";
 
@@ -28,7 +28,7 @@ function ClusterCard({ cluster }) {
   const { workspace } = route.value;
   const { name } = cluster.metadata;
   const state = clusterState(cluster);
-  const { spec = {}, status = {} } = cluster;
+  const { spec = {}, status = {}, metadata: { annotations = {} } } = cluster;
   const home = homeOf(cluster) || workspace;
   const inherited = home !== workspace;
   const taints = [...(spec.taints ?? []), ...(status.taints ?? [])];
@@ -44,6 +44,9 @@ function ClusterCard({ cluster }) {
     <dl class="facts">
       <div><dt>Kubernetes</dt><dd>${status.version || "–"}</dd></div>
       <div><dt>Connection</dt><dd>${connector(cluster)}</dd></div>
+      <div><dt>Heartbeat</dt><dd>${status.heartbeatTime ? html`<${Age} time=${status.heartbeatTime} /> ago` : "–"}</dd></div>
+      ${annotations["portolan.dev/agent-version"] && html`<div><dt>Agent</dt><dd>${annotations["portolan.dev/agent-version"]}</dd></div>`}
+      <div><dt>Credentials</dt><dd>${credentials(cluster)}</dd></div>
       <div><dt>Workloads</dt><dd>${status.workloads ?? 0}</dd></div>
       ${inherited && html`<div><dt>Registered in</dt><dd>${home}</dd></div>`}
       <div><dt>Joined</dt><dd><${Age} time=${cluster.metadata.creationTimestamp} /></dd></div></dl>

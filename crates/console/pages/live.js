@@ -1,5 +1,5 @@
 // Lists that are kept current by watches.
-import { useEffect, useState } from "./vendor/hooks.js";
+import { useEffect, useLayoutEffect, useState } from "./vendor/hooks.js";
 import { ApiError, get, stream } from "./api.js";
 
 /** Objects of a page of a list. */
@@ -112,7 +112,8 @@ function keyOf(object) {
 export function useLive(workspace, path, query = {}) {
   const key = path ? `${workspace} ${path}?${new URLSearchParams(query)}` : "";
   const [shown, show] = useState({ state: "loading", items: [] });
-  useEffect(() => {
+  // Before the page is painted: the request is under way meanwhile.
+  useLayoutEffect(() => {
     if (!key) {
       show({ state: "none", items: [] });
       return undefined;

@@ -223,6 +223,18 @@ export function connector(cluster) {
   return cluster.metadata?.annotations?.["portolan.dev/mode"] ?? "inherited";
 }
 
+/** End of the credentials for a physical cluster. */
+export function credentials(cluster, now = Date.now()) {
+  const way = connector(cluster);
+  if (way === "agent") return "renewed by the agent";
+  if (way !== "direct") return "none";
+  const end = cluster.metadata?.annotations?.["portolan.dev/credentials-expire"];
+  if (!end) return "unknown";
+  if (end === "never") return "without an end";
+  const days = Math.floor((Date.parse(end) - now) / 86_400_000);
+  return days < 0 ? `ended ${end.slice(0, 10)}` : `end in ${days} d`;
+}
+
 /** Workspace in which a physical cluster is registered, as one below it sees it; empty for the same one. */
 export function homeOf(cluster) {
   return cluster?.metadata?.annotations?.["portolan.dev/workspace"] ?? "";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { age, amount, appendLog, claims, document, EMPTY_LOG, logText, quantity, shell, tokenHints, yaml } from "../pages/format.js";
 import {
-  claimsAccepted, clusterState, connector, drainActions, filteredRows, mapModel, parseRoute, placementRows, placementState, planRows, planSides, routeText, whyMatrix,
+  claimsAccepted, clusterState, connector, credentials, drainActions, filteredRows, mapModel, parseRoute, placementRows, placementState, planRows, planSides, routeText, whyMatrix,
 } from "../pages/model.js";
 
 const placement = (name, status = {}, namespace = "default") => ({
@@ -154,6 +154,16 @@ test("physical clusters have one state and one connection", () => {
   ]) assert.equal(clusterState(object).word, word);
   assert.equal(connector(cluster({}, { connection: { tunnel: {} } })), "agent");
   assert.equal(connector(cluster({}, {})), "inherited");
+  const direct = (end) => ({ ...cluster({}, { connection: { direct: {} } }), metadata: { annotations: { "portolan.dev/credentials-expire": end } } });
+  const now = Date.parse("2026-11-28T00:00:00Z");
+  for (const [object, text] of [
+    [direct("2026-12-08T00:00:00Z"), "end in 10 d"],
+    [direct("2026-11-01T00:00:00Z"), "ended 2026-11-01"],
+    [direct("never"), "without an end"],
+    [direct(undefined), "unknown"],
+    [cluster({}, { connection: { tunnel: {} } }), "renewed by the agent"],
+    [cluster({}, { connection: { simulated: {} } }), "none"],
+  ]) assert.equal(credentials(object, now), text);
 });
 
 test("a drain allows what its phase allows", () => {
