@@ -131,6 +131,10 @@ pub(crate) fn services() -> GroupResource {
     GroupResource::new("", "services")
 }
 
+pub(crate) fn endpoint_slices() -> GroupResource {
+    GroupResource::new("discovery.k8s.io", "endpointslices")
+}
+
 pub(crate) fn ingresses() -> GroupResource {
     GroupResource::new("networking.k8s.io", "ingresses")
 }

@@ -57,6 +57,9 @@ impl TransitionBuilder<'_> {
         let staying = self.staying(departing);
         let served: BTreeSet<Uid> =
             self.progress.arriving.iter().filter(|uid| staying.contains(uid)).cloned().collect();
+        if self.lacks_endpoints(departing, &served) {
+            return self.take_back_if_late(departing);
+        }
         if !served.is_empty() {
             self.progress.arriving.retain(|uid| !served.contains(uid));
             self.causes.push(format!("{} is ready", self.names(|c| served.contains(&c.uid))));
@@ -75,6 +78,21 @@ impl TransitionBuilder<'_> {
             return;
         }
         self.retire(departing);
+    }
+
+    /// Returns true while a load balancer of an arriving copy would lead to nothing: its pods are ready, but no
+    /// EndpointSlice has them yet.
+    fn lacks_endpoints(&mut self, departing: &[Uid], arriving: &BTreeSet<Uid>) -> bool {
+        let has_pods = |uid: &&Uid| self.health.ready.get(*uid).is_some_and(|ready| *ready > 0);
+        let arriving: BTreeSet<Uid> = arriving.iter().filter(has_pods).cloned().collect();
+        let lacking = self.health.gates.without_endpoint(departing, &arriving).join(",");
+        if lacking.is_empty() {
+            return false;
+        }
+        let names = self.names(|c| arriving.contains(&c.uid));
+        self.waiting = Some(format!("waiting for a ready endpoint of {lacking} on {names}"));
+        self.recheck_in = Some(LOOK_AGAIN);
+        true
     }
 
     /// Waits until the staying copies are healthy. Copies that have nothing ready on a drained physical cluster leave

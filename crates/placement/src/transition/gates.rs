@@ -14,6 +14,8 @@ pub struct FrontEnd {
     pub title: String,
     /// Physical clusters of which it publishes an address.
     pub published: BTreeSet<Uid>,
+    /// Physical clusters on which its EndpointSlices show a ready endpoint.
+    pub serving: BTreeSet<Uid>,
 }
 
 /// Bound that a PodDisruptionBudget sets to the available pods of one object, over all physical clusters.
@@ -49,6 +51,15 @@ impl MoveGates {
     pub(super) fn without_successor(&self, departing: &[Uid], staying: &[Uid]) -> Vec<&str> {
         let publishes = |front: &FrontEnd, any: &[Uid]| any.iter().any(|uid| front.published.contains(uid));
         let lacks = |front: &&FrontEnd| publishes(front, departing) && !publishes(front, staying);
+        self.fronts.iter().filter(lacks).map(|front| front.title.as_str()).collect()
+    }
+
+    /// Returns the titles of the front ends with a ready endpoint on a departing copy's physical cluster, and none on that
+    /// of one of `arriving`. Those without endpoints anywhere hold nothing up.
+    pub(super) fn without_endpoint(&self, departing: &[Uid], arriving: &BTreeSet<Uid>) -> Vec<&str> {
+        let lacks = |front: &&FrontEnd| {
+            departing.iter().any(|uid| front.serving.contains(uid)) && !arriving.is_subset(&front.serving)
+        };
         self.fronts.iter().filter(lacks).map(|front| front.title.as_str()).collect()
     }
 

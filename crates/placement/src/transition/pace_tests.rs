@@ -34,7 +34,14 @@ impl Move {
 
     fn publish(&mut self, title: &str, on: &[&str]) {
         self.gates.fronts.retain(|front| front.title != title);
-        self.gates.fronts.push(FrontEnd { title: title.into(), published: on.iter().map(|name| uid(name)).collect() });
+        let published = on.iter().map(|name| uid(name)).collect();
+        self.gates.fronts.push(FrontEnd { title: title.into(), published, serving: BTreeSet::new() });
+    }
+
+    /// Makes every front end have ready endpoints on exactly these physical clusters.
+    fn serve(&mut self, on: &[&str]) {
+        let serving: BTreeSet<Uid> = on.iter().map(|name| uid(name)).collect();
+        self.gates.fronts.iter_mut().for_each(|front| front.serving = serving.clone());
     }
 
     fn ready(&mut self, name: &str, pods: i64) {
@@ -77,6 +84,42 @@ fn an_address_is_withdrawn_before_its_copy_leaves_and_after_another_is_there() {
     assert_eq!(move_.after(1), ("west".into(), String::new(), None));
     let settled = &move_.case.previous;
     assert!(settled.retiring.is_empty() && settled.arriving.is_empty() && settled.moving.is_none(), "{settled:?}");
+}
+
+#[test]
+fn an_address_is_published_only_once_an_endpoint_is_ready_behind_it() {
+    // The load balancer of the new place is there from an earlier stay.
+    let mut move_ = Move::of(deployment(2)).published("service/web", &["east", "west"]);
+    move_.serve(&["east"]);
+    move_.after(0);
+    move_.ready("west", 2);
+    let waiting = "waiting for a ready endpoint of service/web on west".to_owned();
+    assert_eq!(move_.after(1), ("east west".into(), waiting.clone(), Some(1)));
+    assert_eq!(move_.case.previous.arriving, BTreeSet::from([uid("west")]), "its address is not published");
+    assert!(move_.case.previous.retiring.is_empty(), "the other one is");
+    assert_eq!(move_.after(30).1, waiting);
+    move_.serve(&["east", "west"]);
+    assert_eq!(move_.after(1).1, "the addresses of east are withdrawn: it leaves in 30 s");
+    assert!(move_.case.previous.arriving.is_empty());
+}
+
+#[test]
+fn endpoints_that_never_get_ready_take_the_move_back() {
+    let mut move_ = Move::of(deployment(2)).published("service/web", &["east", "west"]);
+    move_.serve(&["east"]);
+    move_.after(0);
+    move_.ready("west", 2);
+    assert_eq!(move_.after(599).0, "east west");
+    assert_eq!(move_.after(1).0, "east west-");
+}
+
+#[test]
+fn endpoints_are_awaited_only_where_the_departing_copy_has_some() {
+    let mut move_ = Move::of(deployment(2)).published("service/web", &["east", "west"]);
+    move_.serve(&[]);
+    move_.after(0);
+    move_.ready("west", 2);
+    assert_eq!(move_.after(1).1, "the addresses of east are withdrawn: it leaves in 30 s");
 }
 
 #[test]

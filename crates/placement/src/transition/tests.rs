@@ -440,7 +440,7 @@ proptest! {
         let mut world = BenchWorld { case: PlacementCase::new(web, clusters(&["c0", "c1", "c2", "c3"])), ready: BTreeMap::new(), epoch: 1, gates: MoveGates::default() };
         if paced {
             let published = ["c0", "c1", "c2", "c3"].map(uid).into();
-            world.gates.fronts = vec![FrontEnd { title: "service/web".into(), published }];
+            world.gates.fronts = vec![FrontEnd { title: "service/web".into(), published, serving: BTreeSet::new() }];
             world.gates.pace = Some(portolan_types::placement::MovePace::default());
         }
         for turn in &turns {

@@ -20,6 +20,9 @@ use crate::{
     queue::rescan::placed_from_here,
 };
 
+/// Label of an EndpointSlice with the name of its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
 /// Labels of pods.
 pub(crate) type PodLabels = BTreeMap<String, String>;
 
@@ -46,6 +49,12 @@ pub(crate) fn backends_of(ingress: &Value) -> BTreeSet<String> {
     let paths = rules.filter_map(|rule| rule.pointer("/http/paths")?.as_array()).flatten();
     let backends = paths.filter_map(|path| path.get("backend")).chain(ingress.pointer("/spec/defaultBackend"));
     backends.filter_map(name).collect()
+}
+
+/// Returns true if an EndpointSlice has an endpoint that takes requests. Unknown readiness counts, as in Kubernetes.
+fn has_ready_endpoint(slice: &Value) -> bool {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    endpoints.into_iter().any(|endpoint| endpoint["conditions"]["ready"] != false)
 }
 
 /// Returns true if a decision takes an active copy off a physical cluster, for others.
@@ -114,10 +123,29 @@ impl NamespaceReader<'_> {
                 copies.filter(|copy| copy.addresses > 0).filter_map(|copy| copy.uid.parse().ok()).collect();
             if !published.is_empty() {
                 let kind = front["kind"].as_str().unwrap_or_default().to_lowercase();
-                fronts.push(FrontEnd { title: format!("{kind}/{}", key.name), published });
+                let backends = if kind == "ingress" { backends_of(front) } else { [key.name.to_string()].into() };
+                let serving = self.serving(backends.intersection(&names)).await?;
+                fronts.push(FrontEnd { title: format!("{kind}/{}", key.name), published, serving });
             }
         }
         Ok(fronts)
+    }
+
+    /// Returns the physical clusters on which the EndpointSlices of these Services show a ready endpoint.
+    async fn serving(&self, services: impl Iterator<Item = &String>) -> Result<BTreeSet<Uid>, StoreError> {
+        let mut serving = BTreeSet::new();
+        for service in services {
+            // A name that is no value of a label has no EndpointSlices.
+            let Ok(labels) = LabelSelector::parse(&format!("{SERVICE_NAME}={service}")) else { continue };
+            let scope = RangeScope::Namespace(self.at.cluster, kinds::endpoint_slices(), self.namespace.clone());
+            let request = RangeRequest { labels, ..RangeRequest::all(scope).skip_damaged() };
+            for slice in self.ctx.objects.store().range(request).await?.objects {
+                let slice = slice.to_value()?;
+                let places = PlacementRecord::of(&slice).filter(|_| has_ready_endpoint(&slice)).unwrap_or_default();
+                serving.extend(places.clusters.into_iter().map(|copy| copy.uid));
+            }
+        }
+        Ok(serving)
     }
 
     /// Returns the tightest bound of the budgets about pods with these labels. Pods are counted over all physical
@@ -222,6 +250,19 @@ mod tests {
             (json!({}), 3, 0),
         ] {
             assert_eq!(desired(&json!({"spec": spec}), expected), desired_pods, "{spec}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_of_unknown_readiness_is_ready() {
+        for (endpoints, expected) in [
+            (json!(null), false),
+            (json!([]), false),
+            (json!([{"conditions": {"ready": false}}]), false),
+            (json!([{"conditions": {"ready": false}}, {"conditions": {"ready": true}}]), true),
+            (json!([{}]), true),
+        ] {
+            assert_eq!(has_ready_endpoint(&json!({"endpoints": endpoints})), expected, "{endpoints}");
         }
     }
 

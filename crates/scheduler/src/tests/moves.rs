@@ -1,6 +1,6 @@
 //! Moves with Services, budgets, time-outs and force, from the object to its front ends.
 
-use portolan_types::annotations;
+use portolan_types::{annotations, placement::PlacedCopy};
 
 use super::{
     failover::{Fleet, seconds},
@@ -38,6 +38,30 @@ impl Fleet {
             copies.iter_mut().filter(|c| c["name"] == physical).for_each(|c| c["addresses"] = count.into());
         })
         .await;
+    }
+
+    /// Writes the EndpointSlice of the Service on a physical cluster, as the syncer shows it.
+    async fn endpoint(&self, physical: &str, is_ready: bool) {
+        let name = format!("web-{physical}");
+        let key = shop(&format!("endpointslices.discovery.k8s.io/shop/{name}"));
+        let copy = PlacedCopy {
+            name: physical.into(),
+            uid: format!("physicalclusters-{physical}").parse().unwrap(),
+            phase: CopyPhase::Projected,
+            replicas: None,
+            epoch: 1,
+        };
+        let record = PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() };
+        let mut slice = json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": "web", annotations::PROJECTED_FROM: physical}},
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": is_ready}}],
+        });
+        record.write_to(&mut slice);
+        if self.get(&key).await.is_none() {
+            self.create(key, "discovery.k8s.io/v1", "EndpointSlice", slice).await;
+        } else {
+            self.change(&key, |known| known["endpoints"] = slice["endpoints"].clone()).await;
+        }
     }
 
     async fn record(&self, key: &ObjectKey) -> PlacementRecord {
@@ -87,6 +111,25 @@ async fn the_addresses_of_a_moving_workload_overlap() {
     fleet.placed(&service(), "east- west").await;
     fleet.confirm_gone(&service()).await;
     fleet.withdrawn(&[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_waits_for_a_ready_endpoint_behind_it() {
+    let fleet = Fleet::balanced().await;
+    fleet.endpoint("east", true).await;
+    fleet.pin(&web(), "west").await;
+    fleet.placed(&service(), "east west").await;
+    fleet.withdrawn(&["west"]).await;
+    // The load balancer is there already, and so is the slice, but its endpoint is not ready.
+    fleet.address(&service(), "west", 1).await;
+    fleet.endpoint("west", false).await;
+    fleet.ready(&web(), "west", 2).await;
+    tokio::time::sleep(seconds(20)).await;
+    assert_eq!(fleet.record(&service()).await.withdrawn.len(), 1, "nothing takes requests there");
+    let (_, message) = fleet.reason(&web()).await;
+    assert!(message.contains("waiting for a ready endpoint of service/web on west"), "{message}");
+    fleet.endpoint("west", true).await;
+    fleet.withdrawn(&["east"]).await;
 }
 
 #[tokio::test(start_paused = true)]
