@@ -45,7 +45,7 @@ pub(crate) struct FollowerNeeds {
 /// Workload as Services see it.
 struct ServedWorkload {
     labels: PodLabels,
-    /// Physical clusters of its copies that neither arrive nor are about to leave.
+    /// Physical clusters of its copies that neither arrive nor are about to leave, and have ready pods if any of them has.
     serving: BTreeSet<Uid>,
 }
 
@@ -105,14 +105,14 @@ impl NamespacePlaces {
     }
 
     /// Adds a workload, or a template that a physical cluster keeps: pods of it may run as long as it exists.
-    fn add_workload(&mut self, object: &Value, references: &References) {
+    fn add_workload(&mut self, object: &Value, references: &References, ready: &BTreeSet<Uid>) {
         let record = PlacementRecord::of(object).unwrap_or_default();
         if record.is_projected() {
             let places = record.clusters.iter().map(|copy| (copy.uid.clone(), copy.name.clone())).collect();
             return self.name(references, &places);
         }
         self.divided.extend(DividedTarget::of(object));
-        self.add_served(object, &record);
+        self.add_served(object, &record, ready);
         self.anywhere.extend(record.clusters.iter().map(|copy| copy.uid.clone()));
         let leaving = record.clusters.iter().filter(|copy| copy.phase == CopyPhase::Leaving);
         for (uid, (kind, name)) in leaving.flat_map(|copy| references.all().map(|named| (copy.uid.clone(), named))) {
@@ -128,9 +128,11 @@ impl NamespacePlaces {
         self.active.extend(places);
     }
 
-    fn add_served(&mut self, object: &Value, record: &PlacementRecord) {
+    fn add_served(&mut self, object: &Value, record: &PlacementRecord, ready: &BTreeSet<Uid>) {
         let serves = |uid: &&Uid| !record.retiring.contains_key(*uid) && !record.arriving.contains(*uid);
-        let serving = record.active().map(|copy| &copy.uid).filter(serves).cloned().collect();
+        let serving: BTreeSet<Uid> = record.active().map(|copy| &copy.uid).filter(serves).cloned().collect();
+        // If no copy has a ready pod, the addresses of all stay.
+        let serving = if serving.is_disjoint(ready) { serving } else { &serving & ready };
         self.served.push(ServedWorkload { labels: pod_labels(object), serving });
     }
 
@@ -207,7 +209,8 @@ pub(crate) async fn read_namespace_places(
         let made = if resource == kinds::jobs() { OriginFilter::Downstream } else { OriginFilter::Upstream };
         for stored in read_placed(ctx, &mut inhabited, of(resource), made).await? {
             let object = stored.to_value()?;
-            inhabited.add_workload(&object, &ctx.references_of(&stored.key, &object));
+            let ready = ready_places(ctx, &stored.key, &object).await?;
+            inhabited.add_workload(&object, &ctx.references_of(&stored.key, &object), &ready);
             if keeps_no_history {
                 has_controllers_without_history = true;
                 inhabited.is_partial |= runs_an_earlier_template(ctx, &stored.key, &object).await?;
@@ -217,7 +220,7 @@ pub(crate) async fn read_namespace_places(
     if has_controllers_without_history {
         for stored in read_placed(ctx, &mut inhabited, of(kinds::pods()), OriginFilter::Downstream).await? {
             let object = stored.to_value()?;
-            inhabited.add_workload(&object, &References::of(&object));
+            inhabited.add_workload(&object, &References::of(&object), &BTreeSet::new());
         }
     }
     if !inhabited.anywhere.is_empty() {
@@ -231,6 +234,23 @@ pub(crate) async fn read_namespace_places(
         add_references_of_followers(ctx, &mut inhabited, &of).await?;
     }
     Ok(inhabited)
+}
+
+/// Reads the physical clusters on which a workload has ready pods. Of one with a single copy nothing is read: its
+/// addresses stay.
+async fn ready_places(ctx: &SchedulerContext, key: &ObjectKey, object: &Value) -> Result<BTreeSet<Uid>, StoreError> {
+    if PlacementRecord::of(object).unwrap_or_default().active().count() < 2 {
+        return Ok(BTreeSet::new());
+    }
+    let placement = ctx.objects.get_value(&placement_key(key)).await?;
+    Ok(placement.map(|(placement, _)| with_ready_pods(&placement)).unwrap_or_default())
+}
+
+/// Returns the physical clusters on which a `Placement` shows ready pods.
+pub(crate) fn with_ready_pods(placement: &Value) -> BTreeSet<Uid> {
+    let copies = placement.pointer("/status/clusters").and_then(Value::as_array).into_iter().flatten();
+    let ready = copies.filter(|copy| copy["ready"].as_i64().unwrap_or(0) > 0);
+    ready.filter_map(|copy| copy["uid"].as_str()?.parse().ok()).collect()
 }
 
 /// Adds the references of followers: pull secrets of accounts, certificates of Ingresses and source claims go where

@@ -9,7 +9,7 @@ use crate::{
     context::SchedulerContext,
     decide::pod_admission::recheck_refused,
     drain::events::{note_report, recheck_blocked, requeue_drains},
-    inputs::namespace_default_key,
+    inputs::{namespace_default_key, namespace_places::with_ready_pods},
     kinds,
     observe::definition_events::scan_named_groups,
     observe::placement_fields::PlacementFields,
@@ -104,6 +104,7 @@ pub(crate) fn observe_placement(ctx: &SchedulerContext, event: &Event) {
     match event.change {
         ChangeKind::Created => {}
         ChangeKind::Updated => {
+            serve_elsewhere(ctx, event, &placement);
             let is_moving = placed_condition(&placement).is_some_and(|(reason, _)| reason == "Moving");
             if !is_moving && !is_drained() {
                 return;
@@ -120,6 +121,18 @@ pub(crate) fn observe_placement(ctx: &SchedulerContext, event: &Event) {
             ctx.lost_placements.put(&object, &event.record);
             ctx.queue.tasks.add(Task::Object(object));
         }
+    }
+}
+
+/// Queues the Services in front of a workload with several copies when other ones have ready pods than before.
+fn serve_elsewhere(ctx: &SchedulerContext, event: &Event, placement: &Value) {
+    let copies = placement.pointer("/status/clusters").and_then(Value::as_array).map_or(0, Vec::len);
+    let (Some(previous), Some(namespace), true) = (event.previous.as_deref(), event.key.namespace(), copies > 1) else {
+        return;
+    };
+    let before = tree(previous).as_ref().map(with_ready_pods).unwrap_or_default();
+    if before != with_ready_pods(placement) {
+        ctx.queue.add_followers(event.key.cluster, namespace, None);
     }
 }
 

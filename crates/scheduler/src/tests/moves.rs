@@ -133,6 +133,24 @@ async fn an_address_waits_for_a_ready_endpoint_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_address_with_nothing_ready_behind_it_is_withdrawn_while_another_serves() {
+    let fleet = Fleet::balanced().await;
+    let spec = json!({"resources": [{"apiGroup": "apps"}], "count": 2});
+    fleet.policy(SHOP, "both", spec).await;
+    fleet.placed(&web(), "east west").await;
+    fleet.placed(&service(), "east west").await;
+    fleet.withdrawn(&["west"]).await;
+    fleet.ready(&web(), "west", 2).await;
+    fleet.withdrawn(&[]).await;
+    fleet.ready(&web(), "east", 0).await;
+    fleet.withdrawn(&["east"]).await;
+    fleet.ready(&web(), "west", 0).await;
+    fleet.withdrawn(&[]).await;
+    fleet.ready(&web(), "east", 1).await;
+    fleet.withdrawn(&["west"]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_policy_sets_the_grace_period_and_the_time_out() {
     let fleet = Fleet::balanced().await;
     let moves = json!({"addressGracePeriodSeconds": 3, "timeoutSeconds": 60});
