@@ -7,7 +7,7 @@ use portolan_apiserver::{ApiServer, User};
 use portolan_controllers::{Plane, PlaneError};
 use portolan_simulator::{SimulatedCluster, SimulationConfig};
 use portolan_syncer::{Addresses, ConnectError, Connector, DirectConnector, TaskWrapper};
-use portolan_tunnel::gateway::TunnelGateway;
+use portolan_tunnel::gateway::{AgentState, TunnelGateway};
 use portolan_types::{
     BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams, Uid,
     agent::AgentId,
@@ -131,6 +131,15 @@ impl ConnectorFactory {
     pub(super) fn revoke_agents(&self, key: &ObjectKey, stays: Option<&Uid>) {
         if let Some(tunnels) = &self.tunnels {
             tunnels.revoke_others(key.cluster, &key.name, stays);
+        }
+    }
+
+    /// Returns the version of the agent of a physical cluster, if it has a session with this server.
+    pub(super) fn agent_version(&self, uid: &Uid, key: &ObjectKey) -> Option<String> {
+        let agent = AgentId { workspace: key.cluster, name: key.name.clone(), uid: uid.clone() };
+        match self.tunnels.as_ref()?.state(&agent) {
+            AgentState::Connected { version, .. } => Some(version),
+            AgentState::Disconnected(_) | AgentState::Unknown => None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! counts as unreachable: waiting objects report it, and deletions become debts.
 
 mod clients;
+mod connection_facts;
 mod connectors;
 mod failover_metrics;
 mod metrics;
@@ -33,6 +34,8 @@ use portolan_types::{
 use serde::Deserialize as _;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+
+use connection_facts::ConnectionFacts;
 
 pub(crate) use clients::{ClusterClient, ClusterClientError, ClusterClients};
 pub use connectors::ClusterAddresses;
@@ -139,6 +142,7 @@ impl PhysicalClusterController {
     async fn ensure_running(&self, found: &PlaneObject, uid: Uid, spec: PhysicalClusterSpec) -> Result<(), PlaneError> {
         let name = object::name(&found.object);
         let (kubeconfig, connector) = self.connector(found, &uid, &spec.connection).await?;
+        self.note_connection(found, &uid, kubeconfig.as_deref()).await?;
         let inputs = SyncerInputs {
             uid: uid.clone(),
             connection: spec.connection.clone(),
@@ -168,6 +172,25 @@ impl PhysicalClusterController {
         let connector = connector.unwrap_or_else(connectors::unusable);
         let handle = Syncer::spawn(config, upstream, connector, self.plane.seams().clone(), &end);
         self.running().insert(found.key.clone(), RunningSyncer { name: name.to_owned(), inputs, handle });
+        Ok(())
+    }
+
+    /// Records in annotations which agent is connected, and when the credentials end.
+    async fn note_connection(
+        &self,
+        found: &PlaneObject,
+        uid: &Uid,
+        kubeconfig: Option<&str>,
+    ) -> Result<(), PlaneError> {
+        let now = self.plane.seams().clock.now();
+        let facts = ConnectionFacts {
+            agent_version: self.connections.agent_version(uid, &found.key),
+            expiry: kubeconfig.and_then(|text| connection_facts::expiry(text, now)),
+        };
+        if facts.annotate(&mut found.object.clone()) {
+            let annotate = |object: &mut Value| object::uid(object).as_ref() == Some(uid) && facts.annotate(object);
+            self.plane.force(&found.key, annotate).await?;
+        }
         Ok(())
     }
 
