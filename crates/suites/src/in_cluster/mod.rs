@@ -7,6 +7,7 @@ mod operator;
 mod release;
 mod stage;
 mod stateful;
+mod storm;
 mod streams;
 mod view;
 
@@ -29,7 +30,7 @@ const SHOP: &str = "shop";
 /// Named step of the suite.
 type InClusterCheck = (&'static str, fn(&InClusterStage<'_>) -> Result<()>);
 
-const CHECKS: [InClusterCheck; 10] = [
+const CHECKS: [InClusterCheck; 11] = [
     ("the Deployments of an application roll out on each cluster", view::rolls_out),
     ("a pod sees its workspace, and nothing of others", view::sees_its_workspace),
     ("names of the workspace resolve in its pods, and no others", names::resolve),
@@ -39,6 +40,7 @@ const CHECKS: [InClusterCheck; 10] = [
     ("a StatefulSet moves only without its data, and never runs twice", stateful::moves_without_data),
     ("Helm runs the hooks of a chart, and uninstalls it", release::is_installed),
     ("another pod of the agent takes over, and changes arrive again", moving::agent_restarts),
+    ("a thousand agents connect, and connect again after a restart of the server", storm::agents_reconnect),
     ("tokens are renewed, and no request is refused meanwhile", view::tokens_are_renewed),
 ];
 
