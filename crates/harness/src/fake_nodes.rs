@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 /// Annotation of nodes that kwok simulates.
 pub const ANNOTATION: &str = "kwok.x-k8s.io/node=fake";
 
-/// Stage for kwok: a bare pod with this label succeeds once it has started.
+/// Stages for kwok: a bare pod with the first label succeeds once it has started. One with the second serves for two
+/// seconds after its deletion, as a container does that is given time to end.
 pub const PODS_THAT_END: &str = r#"apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
 metadata: {name: pod-ends}
@@ -19,6 +20,20 @@ spec:
   next:
     statusTemplate: |
       phase: Succeeded
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-stops-gracefully}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchLabels: {clients.portolan.dev/graceful: "true"}
+    matchExpressions:
+      - {key: .metadata.deletionTimestamp, operator: Exists}
+  # Of several stages, those with a weight come first.
+  weight: 1
+  delay: {durationMilliseconds: 2000}
+  next: {delete: true}
 "#;
 
 /// Returns one list with `nodes` nodes, a default StorageClass, and volumes for it, since there is no provisioner.
