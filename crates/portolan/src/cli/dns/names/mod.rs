@@ -14,6 +14,12 @@ const MAX_ALIASES: usize = 4;
 
 /// Domain of the names of a workspace, which pods have in their search list.
 const DOMAIN: &str = "cluster.local";
+/// Domain of Services that are imported from all physical clusters (KEP-1645).
+const CLUSTERSET: &str = "clusterset.local";
+/// Label of a slice of an imported Service that names it.
+const IMPORTED: &str = "multicluster.kubernetes.io/service-name";
+/// Label of a slice of an imported Service that names the physical cluster of its endpoints.
+const SOURCE: &str = "multicluster.kubernetes.io/source-cluster";
 /// Domain of reverse names.
 const REVERSE: &str = "arpa";
 
@@ -32,15 +38,20 @@ impl ClusterDomains {
     /// Returns true for a name that another resolver knows: none of a cluster, and no reverse name.
     fn is_elsewhere(&self, name: &str) -> bool {
         let is_reverse = name.rsplit('.').next() == Some(REVERSE);
-        !is_reverse && self.strip(name).is_none() && !name.ends_with(".svc")
+        !is_reverse && self.strip(name).is_none() && within(name, CLUSTERSET).is_none() && !name.ends_with(".svc")
     }
 
     /// Returns a name without the domain, empty for the domain itself; `None` for a name of another domain.
     fn strip<'a>(&self, name: &'a str) -> Option<&'a str> {
-        self.0.iter().find_map(|domain| match name.strip_suffix(domain.as_str())? {
-            "" => Some(""),
-            rest => rest.strip_suffix('.'),
-        })
+        self.0.iter().find_map(|domain| within(name, domain))
+    }
+}
+
+/// Returns a name without its domain, empty for the domain itself; `None` for a name of another domain.
+fn within<'a>(name: &'a str, domain: &str) -> Option<&'a str> {
+    match name.strip_suffix(domain)? {
+        "" => Some(""),
+        rest => rest.strip_suffix('.'),
     }
 }
 
@@ -60,6 +71,9 @@ pub(super) struct NameTable {
     aliases: HashMap<(LogicalNamespace, String), String>,
     /// Addresses of named endpoints, by namespace upstream, Service and name.
     endpoints: HashMap<(LogicalNamespace, String, String), BTreeSet<IpAddr>>,
+    /// Addresses of the endpoints of imported Services, by namespace upstream and name. Those of one endpoint have its
+    /// name and its physical cluster before that of the Service.
+    imported: HashMap<(LogicalNamespace, String), BTreeSet<IpAddr>>,
 }
 
 /// Answer about one name.
@@ -122,7 +136,10 @@ impl NameTable {
             table.services.insert((home, object::name(service).to_owned()), addresses);
         }
         for slice in &sources.slices {
-            if let (Some(home), Some(service)) = (home(slice), object::label(slice, "kubernetes.io/service-name")) {
+            let Some(home) = home(slice) else { continue };
+            if let Some(service) = object::label(slice, IMPORTED) {
+                table.add_imported(&home, service, slice);
+            } else if let Some(service) = object::label(slice, "kubernetes.io/service-name") {
                 table.add_slice(home, service, slice);
             }
         }
@@ -136,17 +153,36 @@ impl NameTable {
         if !self.services.contains_key(&key) || !is_headless {
             return;
         }
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            if endpoint["conditions"]["ready"] == false {
-                continue;
-            }
-            let addresses: Vec<IpAddr> =
-                endpoint["addresses"].as_array().into_iter().flatten().filter_map(address).collect();
+        for (endpoint, addresses) in ready_endpoints(slice) {
             self.services.entry(key.clone()).or_default().extend(&addresses);
             if let Some(name) = endpoint["hostname"].as_str() {
                 let named = (home.clone(), service.to_owned(), name.to_owned());
                 self.endpoints.entry(named).or_default().extend(&addresses);
             }
+        }
+    }
+
+    /// Adds the endpoints of an imported Service.
+    fn add_imported(&mut self, home: &LogicalNamespace, service: &str, slice: &Value) {
+        for (endpoint, addresses) in ready_endpoints(slice) {
+            let names = std::iter::once(service.to_owned());
+            let own = endpoint["hostname"].as_str().zip(object::label(slice, SOURCE));
+            for name in names.chain(own.map(|(host, cluster)| format!("{host}.{cluster}.{service}"))) {
+                self.imported.entry((home.clone(), name)).or_default().extend(&addresses);
+            }
+        }
+    }
+
+    /// Answers a name of an imported Service, without its domain.
+    fn resolve_imported(&self, tenant: &str, path: &str) -> NameAnswer {
+        let parts = path.strip_suffix(".svc").and_then(|path| path.rsplit_once('.'));
+        let Some((service, namespace)) = parts else { return NameAnswer::Absent };
+        let home = (tenant.to_owned(), namespace.to_owned());
+        let may_come = self.namespaces.contains(&home);
+        match self.imported.get(&(home, service.to_owned())) {
+            Some(addresses) => NameAnswer::Addresses(addresses.iter().copied().collect()),
+            None if may_come => NameAnswer::Missing,
+            None => NameAnswer::Absent,
         }
     }
 
@@ -166,6 +202,9 @@ impl NameTable {
         let Some(tenant) = self.pods.get(&client) else { return NameAnswer::UnknownClient };
         if domains.is_elsewhere(name) {
             return NameAnswer::Elsewhere;
+        }
+        if let Some(path) = within(name, CLUSTERSET) {
+            return self.resolve_imported(tenant, path);
         }
         let Some(path) = domains.strip(name).unwrap_or(name).strip_suffix(".svc") else { return NameAnswer::Absent };
         let home = |namespace: &str| (tenant.clone(), namespace.to_owned());
@@ -198,6 +237,16 @@ impl NameTable {
     }
 }
 
+/// Returns the ready endpoints of a slice with their addresses.
+fn ready_endpoints(slice: &Value) -> impl Iterator<Item = (&Value, Vec<IpAddr>)> {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let addresses =
+        |endpoint: &Value| endpoint["addresses"].as_array().into_iter().flatten().filter_map(address).collect();
+    endpoints
+        .filter(|endpoint| endpoint["conditions"]["ready"] != false)
+        .map(move |endpoint| (endpoint, addresses(endpoint)))
+}
+
 /// Returns true if the controller of slices marked it as of a Service without an address.
 fn slice_is_headless(slice: &Value) -> bool {
     object::label(slice, "service.kubernetes.io/headless").is_some()
@@ -208,117 +257,4 @@ fn address(value: &Value) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn namespace(name: &str, tenant: &str, upstream: &str) -> Value {
-        let identity = json!({"cluster": tenant, "namespace": upstream, "physical": "east"}).to_string();
-        json!({"metadata": {"name": name, "labels": {annotations::DOWN_TENANT: tenant},
-            "annotations": {annotations::DOWN_IDENTITY: identity}}})
-    }
-
-    fn service(namespace: &str, name: &str, address: &str) -> Value {
-        json!({"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterIP": address}})
-    }
-
-    fn pod(namespace: &str, address: &str, phase: &str) -> Value {
-        json!({"metadata": {"name": "p", "namespace": namespace}, "status": {"podIP": address, "phase": phase}})
-    }
-
-    fn table() -> NameTable {
-        let endpoint = |address: &str, ready: bool| json!({"addresses": [address], "hostname": "db-0", "conditions": {"ready": ready}});
-        let slice = |service: &str, endpoints: Value| {
-            json!({"metadata": {"name": "s", "namespace": "shop-a",
-                "labels": {"kubernetes.io/service-name": service}}, "endpoints": endpoints})
-        };
-        let external = |name: &str, target: &str| json!({"metadata": {"name": name, "namespace": "shop-a"}, "spec": {"type": "ExternalName", "externalName": target}});
-        NameTable::new(&NameSources {
-            namespaces: vec![
-                namespace("shop-a", "one", "shop"),
-                namespace("pay-a", "one", "pay"),
-                namespace("shop-b", "two", "shop"),
-                json!({"metadata": {"name": "default"}}),
-            ],
-            pods: vec![
-                pod("shop-a", "10.1.0.1", "Running"),
-                pod("shop-b", "10.1.0.2", "Running"),
-                pod("default", "10.1.0.3", "Running"),
-                pod("shop-a", "10.1.0.4", "Succeeded"),
-            ],
-            services: vec![
-                service("shop-a", "web", "10.96.0.1"),
-                service("pay-a", "api", "10.96.0.2"),
-                service("shop-b", "secret", "10.96.0.3"),
-                service("shop-a", "db", "None"),
-                service("default", "kubernetes", "10.96.0.9"),
-                external("mail", "Mail.example.com."),
-                external("near", "api.pay.svc.cluster.local"),
-                external("nearer", "near.shop.svc.cluster.local."),
-                external("foreign", "secret.shop.svc.cluster.local"),
-                external("circle", "circle.shop.svc.cluster.local"),
-                external("inside", "secret.shop-b.svc.k8s.corp"),
-            ],
-            slices: vec![
-                slice("db", json!([endpoint("10.1.0.8", true), endpoint("10.1.0.9", false)])),
-                slice("web", json!([endpoint("10.1.0.7", true)])),
-            ],
-        })
-    }
-
-    #[test]
-    fn names_of_a_logical_cluster() {
-        let (table, domains) = (table(), ClusterDomains::with(["K8s.corp.".to_owned()]));
-        let found = |address: &str| NameAnswer::Addresses(vec![address.parse().unwrap()]);
-        for (case, client, name, expected) in [
-            ("a Service of the own namespace", "10.1.0.1", "web.shop.svc", found("10.96.0.1")),
-            ("its full name", "10.1.0.1", "web.shop.svc.cluster.local", found("10.96.0.1")),
-            ("one of another namespace", "10.1.0.1", "api.pay.svc", found("10.96.0.2")),
-            ("a headless Service has its ready endpoints", "10.1.0.1", "db.shop.svc.cluster.local", found("10.1.0.8")),
-            ("a named endpoint", "10.1.0.1", "db-0.db.shop.svc", found("10.1.0.8")),
-            (
-                "a Service of another tenant, in a namespace of the same name",
-                "10.1.0.1",
-                "secret.shop.svc",
-                NameAnswer::Missing,
-            ),
-            ("its own tenant finds it", "10.1.0.2", "secret.shop.svc", found("10.96.0.3")),
-            ("names of the physical cluster", "10.1.0.1", "kubernetes.default.svc", NameAnswer::Absent),
-            ("a name downstream", "10.1.0.1", "web.shop-a.svc.cluster.local", NameAnswer::Absent),
-            ("another name of the cluster", "10.1.0.1", "x.pod.cluster.local", NameAnswer::Absent),
-            ("the domain itself", "10.1.0.1", "cluster.local", NameAnswer::Absent),
-            ("an endpoint that may come", "10.1.0.1", "db-1.db.shop.svc", NameAnswer::Missing),
-            (
-                "a name of the world with the search list",
-                "10.1.0.1",
-                "example.com.svc.cluster.local",
-                NameAnswer::Absent,
-            ),
-            ("and with the namespace", "10.1.0.1", "example.com.shop.svc.cluster.local", NameAnswer::Absent),
-            ("the domain of the physical cluster", "10.1.0.1", "web.shop-b.svc.k8s.corp", NameAnswer::Absent),
-            ("a name of the workspace in it", "10.1.0.1", "web.shop.svc.k8s.corp", found("10.96.0.1")),
-            ("the address of a pod", "10.1.0.1", "2.0.1.10.in-addr.arpa", NameAnswer::Absent),
-            ("one of IPv6", "10.1.0.1", "1.0.0.0.d.f.ip6.arpa", NameAnswer::Absent),
-            (
-                "an alias of a name of the world",
-                "10.1.0.1",
-                "mail.shop.svc",
-                NameAnswer::Alias("mail.example.com".into()),
-            ),
-            ("one of a Service of the workspace", "10.1.0.1", "near.shop.svc", found("10.96.0.2")),
-            ("an alias of that alias", "10.1.0.1", "nearer.shop.svc", found("10.96.0.2")),
-            ("one of a Service of another tenant", "10.1.0.1", "foreign.shop.svc", NameAnswer::Missing),
-            ("one of itself", "10.1.0.1", "circle.shop.svc", NameAnswer::Absent),
-            ("one of a name of the physical cluster", "10.1.0.1", "inside.shop.svc", NameAnswer::Absent),
-            ("an alias of another tenant", "10.1.0.2", "mail.shop.svc", NameAnswer::Missing),
-            ("a name of the world", "10.1.0.1", "example.com", NameAnswer::Elsewhere),
-            ("one that only ends alike", "10.1.0.1", "notcluster.local", NameAnswer::Elsewhere),
-            ("a pod of somebody else", "10.1.0.3", "web.shop.svc", NameAnswer::UnknownClient),
-            ("a pod that is over", "10.1.0.4", "web.shop.svc", NameAnswer::UnknownClient),
-            ("an unknown address", "10.9.9.9", "example.com", NameAnswer::UnknownClient),
-        ] {
-            assert_eq!(table.resolve(client.parse().unwrap(), name, &domains), expected, "{case}");
-        }
-    }
-}
+mod tests;
