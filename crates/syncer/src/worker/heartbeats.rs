@@ -12,12 +12,20 @@ pub(super) struct HeartbeatState {
     /// Answers since the last silence.
     unbroken: u64,
     sent_at: Option<Instant>,
+    /// Time of the last answer.
+    answered_at: Option<Instant>,
 }
 
 impl HeartbeatState {
+    /// Returns the start of the present silence: the last answer, or `now` before the first one.
+    pub(super) fn silent_since(&self, now: Instant) -> Instant {
+        self.answered_at.unwrap_or(now)
+    }
+
     /// Counts an answer. Returns the count if a heartbeat is due: at most one per `interval` is sent.
     fn answered(&mut self, interval: Duration, now: Instant) -> Option<u64> {
         self.unbroken = self.unbroken.saturating_add(1);
+        self.answered_at = Some(now);
         if self.sent_at.is_some_and(|at| now.duration_since(at) < interval) {
             return None;
         }
@@ -80,6 +88,16 @@ mod tests {
         ] {
             assert_eq!(is_answer(reason), expected, "{reason}");
         }
+    }
+
+    #[test]
+    fn a_silence_starts_at_the_last_answer() {
+        let (mut state, start) = (HeartbeatState::default(), Instant::now());
+        assert_eq!(state.silent_since(start), start, "nothing has answered yet");
+        let [first, second, now] = [1, 3, 60].map(|seconds| start + Duration::from_secs(seconds));
+        state.answered(Duration::from_secs(5), first);
+        state.answered(Duration::from_secs(5), second);
+        assert_eq!(state.silent_since(now), second, "also if no heartbeat was due");
     }
 
     #[tokio::test(start_paused = true)]

@@ -363,7 +363,7 @@ impl Worker {
         {
             let mut state = self.state();
             state.session = None;
-            state.unreachable_since = Some(Instant::now());
+            state.unreachable_since = Some(state.heartbeats.silent_since(Instant::now()));
         }
         self.enqueue_everything();
     }
