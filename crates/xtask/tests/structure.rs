@@ -57,7 +57,8 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "portolan-validation",
         ],
     ),
-    ("portolan-scheduler", &["portolan-placement", "portolan-store", "portolan-types"]),
+    // The syncer only for the simulation of both, in its tests.
+    ("portolan-scheduler", &["portolan-placement", "portolan-store", "portolan-syncer", "portolan-types"]),
     (
         "portolan-simulator",
         &[
@@ -88,7 +89,8 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("portolan", &["*"]),
     ("harness", &[]),
     ("torture", &["harness"]),
-    ("bench", &["harness"]),
+    // The planner is measured without a server, as other planners are.
+    ("bench", &["harness", "portolan-placement", "portolan-types"]),
     ("oracle", &["harness"]),
     ("suites", &["harness", "oracle", "torture"]),
     ("xtask", &["bench", "harness", "oracle", "suites", "torture"]),
