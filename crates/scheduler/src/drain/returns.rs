@@ -119,11 +119,18 @@ fn passes(reason: ExclusionReason) -> bool {
     )
 }
 
+/// Returns true if an object has all copies of before a drain again: without the drain its policy may bring it back before
+/// its turn in the undo comes.
+fn has_copies_of(mark: &DrainMark, record: &PlacementRecord) -> bool {
+    mark.before.iter().all(|copy| record.active().any(|active| active.uid == copy.uid))
+}
+
 /// Returns the reason for which an object cannot return to the split of before, or would not stay there. `None` if the
 /// undo is exact.
 pub(super) fn obstacle(ctx: &SchedulerContext, inputs: &DecisionInputs, mark: &DrainMark) -> Option<ReturnObstacle> {
     let lasting = |reason: &str, message: String| Some(ReturnObstacle::Lasting(BlockedReason::new(reason, message)));
-    if mark.stage == DrainStage::Left && !is_split(&inputs.record, &mark.after) {
+    if mark.stage == DrainStage::Left && !is_split(&inputs.record, &mark.after) && !has_copies_of(mark, &inputs.record)
+    {
         return lasting("MovedSince", format!("it was moved again since: the drain left it on {}", names(&mark.after)));
     }
     let plain = PlacementRecord { drain: None, ..inputs.record.clone() };

@@ -239,6 +239,21 @@ async fn what_has_changed_since_is_listed_and_the_rest_returns() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_its_policy_brings_back_before_its_turn_is_restored() {
+    let world = World::new(&["east", "north", "west"]).await;
+    let clusters = json!({"names": ["east"], "fallback": [{}]});
+    world.policy(SHOP, "east-first", json!({"resources": [{"apiGroup": "apps"}], "clusters": clusters})).await;
+    world.deployments_on_east(4).await;
+    world.drain("d", json!({"physicalClusters": ["east"], "budget": {"maxMoving": 1}})).await;
+    world.sync_until("d", "Completed").await;
+    world.set_drain("d", "undo", true.into()).await;
+    world.sync_until("d", "Undone").await;
+    assert_eq!(world.splits().await, ["east"; 4]);
+    let counts = world.drain_status("d").await.counts;
+    assert_eq!((counts.restored, counts.changed), (4, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn objects_that_cannot_move_are_blocked_skipped_or_forced() {
     for (when_blocked, phase, states) in [
         (
