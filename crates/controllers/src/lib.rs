@@ -39,6 +39,7 @@ pub fn shared_apis(loops: Loops, plane: &Arc<Plane>, directory: &Arc<dyn apis::E
         .with(apis::ExportController::new(plane.clone(), directory.clone()))
         .with(apis::BindingController::new(plane.clone(), directory.clone()))
         .with(apis::SliceController::new(plane.clone(), directory.clone()))
+        .with(apis::DefaultBindingController::new(plane.clone(), directory.clone()))
 }
 
 /// Returns the controllers that every API server needs. That of workspaces needs a directory and is added apart.

@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use portolan_kinds::Kind;
 use portolan_store::{Event, RangeRequest, RangeScope, StoreError};
 use portolan_strategy::lifecycle::{DeleteOptions, Propagation};
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Status, object};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -22,6 +22,9 @@ pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
 
 /// Most objects whose finalizers are reported; the others are only counted.
 const READ: usize = 1000;
+
+/// Interval at which pending terminators are checked, in case an event of their end was missed.
+const TERMINATORS_RECHECK: Duration = Duration::from_secs(30);
 
 /// Controller of workspaces.
 pub struct WorkspaceController {
@@ -45,8 +48,19 @@ enum HoldState {
 
 /// Directory of logical clusters, as the API server knows them.
 pub trait ClusterDirectory: Send + Sync {
-    /// Stops the creation of workspaces in `cluster`.
+    /// Begins the deletion of `cluster`: no workspace is created in it. Returns true once its content may be deleted,
+    /// which waits for its terminators; its Workspace shows them.
+    fn begin_deletion(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<bool, Status>>;
+
+    /// Begins the deletion of `cluster` without waiting for terminators, because it has no Workspace.
     fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Returns the logical cluster of a Workspace in `parent`; `None` if it is gone, or of another Workspace.
+    fn child<'a>(
+        &'a self,
+        parent: LogicalClusterId,
+        workspace: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<LogicalClusterId>, StoreError>>;
 
     /// Returns the logical clusters whose workspaces are in `parent`.
     fn children(&self, parent: LogicalClusterId) -> Vec<LogicalClusterId>;
@@ -231,7 +245,11 @@ impl Controller for WorkspaceController {
             if !object::is_deleting(&workspace.object) || !held {
                 return Ok(WorkOutcome::Done);
             }
-            if let Some(cluster) = cluster_of(&workspace.object) {
+            if let Some(cluster) = self.directory.child(key.cluster, &workspace.object).await? {
+                if !self.directory.begin_deletion(cluster).await? {
+                    // The end of the last terminator writes the Workspace.
+                    return Ok(WorkOutcome::RequeueAfter(TERMINATORS_RECHECK));
+                }
                 if let Some(rest) = self.emptying.rest(&cluster) {
                     return Ok(WorkOutcome::RequeueAfter(rest));
                 }

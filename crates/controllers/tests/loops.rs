@@ -276,11 +276,30 @@ async fn endpoints_of_services_without_selector_are_their_users_own() {
 struct Told {
     deleting: Mutex<Vec<LogicalClusterId>>,
     removed: Mutex<Vec<LogicalClusterId>>,
+    /// Logical clusters that wait for terminators.
+    terminating: Mutex<Vec<LogicalClusterId>>,
+    /// Logical clusters of other Workspaces.
+    foreign: Vec<LogicalClusterId>,
     /// A logical cluster in another.
     below: Option<(LogicalClusterId, LogicalClusterId)>,
 }
 
 impl ClusterDirectory for Told {
+    fn begin_deletion(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<bool, Status>> {
+        let holds = self.terminating.lock().unwrap().contains(&cluster);
+        Box::pin(async move { Ok(!holds) })
+    }
+
+    fn child<'a>(
+        &'a self,
+        _: LogicalClusterId,
+        workspace: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<LogicalClusterId>, StoreError>> {
+        let named = workspace.pointer("/spec/cluster").and_then(Value::as_str).and_then(|id| id.parse().ok());
+        let own = named.filter(|named| !self.foreign.contains(named));
+        Box::pin(async move { Ok(own) })
+    }
+
     fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
         self.deleting.lock().unwrap().push(cluster);
         Box::pin(async { Ok(()) })
@@ -482,6 +501,29 @@ async fn a_workspace_that_only_its_own_finalizer_holds_says_that_nothing_is_left
         .await;
     let left = f.get(&shop).await.unwrap();
     assert_eq!(object::finalizers(&left).collect::<Vec<_>>(), ["example.com/own"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workspace_deletes_no_logical_cluster_but_its_own_and_after_its_terminators() {
+    let (own, foreign) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
+    let told = Arc::new(Told { terminating: Mutex::new(vec![own]), foreign: vec![foreign], ..Told::default() });
+    let f = FeedFixture::start_with(|loops| {
+        let workspaces = WorkspaceController::new(loops.plane().clone(), told.clone());
+        loops.with(workspaces)
+    });
+    let (waiting, forged) = (f.create(workspace("waiting", own)).await, f.create(workspace("forged", foreign)).await);
+    let kept = f.plane.create(f.kind("v1", "ConfigMap"), foreign, config_map("kept", None)).await.unwrap().unwrap().key;
+    for key in [&waiting, &forged] {
+        f.delete(key, Propagation::Background).await;
+    }
+    f.until("the forged one goes", &forged, |found| found.is_none()).await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    assert!(f.get(&waiting).await.is_some(), "its terminator has not ended");
+    assert_eq!(f.plane.store().deleted_clusters().await.unwrap(), [] as [LogicalClusterId; 0]);
+    assert!(f.get(&kept).await.is_some(), "the foreign logical cluster is untouched");
+    told.terminating.lock().unwrap().clear();
+    f.until("it goes after its terminator", &waiting, |found| found.is_none()).await;
+    assert_eq!(f.plane.store().deleted_clusters().await.unwrap(), [own]);
 }
 
 #[tokio::test]

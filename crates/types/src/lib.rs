@@ -18,6 +18,7 @@ pub mod group;
 pub mod json_patch;
 pub mod key;
 pub mod labels;
+pub mod lifecycle;
 pub mod names;
 pub mod number;
 pub mod object;

@@ -1,9 +1,13 @@
 //! Types of workspaces.
 
+use portolan_types::LogicalClusterPath;
+
 use super::{Errors, names, view::At};
 
 /// Limit of the entries of each list of a type.
 const MAX_ENTRIES: usize = 32;
+/// Limit of the configurations of authentication: each request with an unknown token reads all.
+const MAX_CONFIGURATIONS: usize = 16;
 /// Names of no type.
 const RESERVED: [&str; 2] = ["any", "system"];
 
@@ -14,15 +18,8 @@ pub(super) fn workspace_type(object: &At<'_>, errors: &mut Errors) {
         errors.invalid(name.path("name"), name.get("name"), "is a reserved name");
     }
     let spec = object.child("spec");
-    // Accepting them would make workspaces Ready that nothing has initialized.
-    for field in ["initializer", "terminator"].into_iter().filter(|field| spec.flag(field)) {
-        errors.invalid(spec.path(field), spec.get(field), "initializers and terminators are not supported yet");
-    }
-    for field in ["defaultAPIBindings", "authenticationConfigurations"] {
-        if spec.count(field) > 0 {
-            errors.invalid(spec.path(field), spec.get(field), "is not supported yet");
-        }
-    }
+    authentication_configurations(&spec, errors);
+    default_bindings(&spec, errors);
     if spec.has("defaultChildWorkspaceType") {
         reference(&spec.child("defaultChildWorkspaceType"), errors);
     }
@@ -33,6 +30,42 @@ pub(super) fn workspace_type(object: &At<'_>, errors: &mut Errors) {
         if limit.flag("none") && limit.count("types") > 0 {
             errors.invalid(limit.path("none"), limit.get("none"), "cannot be used with types");
         }
+    }
+}
+
+fn authentication_configurations(spec: &At<'_>, errors: &mut Errors) {
+    let field = "authenticationConfigurations";
+    if spec.count(field) > MAX_CONFIGURATIONS {
+        errors.invalid(spec.path(field), &spec.count(field).into(), &format!("has at most {MAX_CONFIGURATIONS} entries"));
+        return;
+    }
+    for entry in spec.items(field) {
+        entry.needs("name", errors);
+        if entry.has("name") {
+            entry.follows("name", names::dns_subdomain, errors);
+        }
+    }
+}
+
+fn default_bindings(spec: &At<'_>, errors: &mut Errors) {
+    let field = "defaultAPIBindings";
+    if spec.count(field) > MAX_ENTRIES {
+        errors.invalid(spec.path(field), &spec.count(field).into(), &format!("has at most {MAX_ENTRIES} entries"));
+        return;
+    }
+    for entry in spec.items(field) {
+        entry.needs("export", errors);
+        if entry.has("export") {
+            entry.follows("export", names::dns_subdomain, errors);
+        }
+        let path = entry.text("path");
+        if !path.is_empty() && path.parse::<LogicalClusterPath>().is_err() {
+            errors.invalid(entry.path("path"), entry.get("path"), "must be the path of a workspace");
+        }
+    }
+    if spec.text("defaultAPIBindingLifecycle") == "Maintain" {
+        let field = "defaultAPIBindingLifecycle";
+        errors.invalid(spec.path(field), spec.get(field), "Maintain is not supported yet");
     }
 }
 

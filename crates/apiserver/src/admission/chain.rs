@@ -20,7 +20,7 @@ use super::{
     physical_clusters, policies,
     quota::{self, QuotaContext},
     reinvocation::MutatingRequest,
-    services, shared_apis, usage_limits, webhooks, workspaces,
+    services, shared_apis, usage_limits, webhooks, workspace_type_writes, workspaces,
 };
 use crate::hooks::{AdmissionPlugin, AdmissionRequest, Operation};
 
@@ -90,7 +90,8 @@ impl AdmissionChain {
             by_webhooks.begin_second_round(object);
             self.mutate_by_webhooks(request, Some(object), old, &mut by_webhooks).await?;
         }
-        if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
+        // A write of the status, too, shows no step as ended.
+        if let Some(old) = old.filter(|_| is_workspace(request)) {
             workspaces::restore_server_fields(object, old);
         }
         Ok(())
@@ -181,8 +182,7 @@ impl AdmissionChain {
         for plugin in &self.plugins {
             plugin.validate(request, object, old).await?;
         }
-        let is_workspace = *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces";
-        if let (true, Some(object), Some(old)) = (is_workspace, object, old) {
+        if let (true, Some(object), Some(old)) = (is_workspace(request), object, old) {
             workspaces::check_finalizer(&self.context.storage.directory, request, object, old)?;
         }
         escalation::check(&self.context.rbac, request, object, old).await?;
@@ -254,6 +254,9 @@ impl AdmissionChain {
         if request.is("tenancy.kcp.io", "workspaces") {
             workspaces::add_dependent_writes(workspaces, write).await?;
         }
+        if request.is("tenancy.kcp.io", "workspacetypes") {
+            Box::pin(workspace_type_writes::complete(workspaces, write)).await?;
+        }
         let names_export = request.is(apis::GROUP, apis::BINDINGS) || request.is(apis::GROUP, apis::SLICES);
         if names_export && old.is_none() {
             shared_apis::check_export(workspaces, write).await?;
@@ -267,7 +270,7 @@ impl AdmissionChain {
     /// Adds to the commit the writes that follow from the deletion mark of the object.
     pub(crate) fn on_deletion_marked(&self, request: &AdmissionRequest<'_>, object: &Value, commit: &mut ObjectCommit) {
         if request.is("tenancy.kcp.io", "workspaces") {
-            workspaces::on_deletion_marked(&self.context.storage.directory, object, commit);
+            workspaces::on_deletion_marked(&self.context.storage, request.cluster.id, object, commit);
         }
     }
 
@@ -324,4 +327,9 @@ impl AdmissionChain {
         let asked = MutatingRequest { context: &self.context, request, old };
         self.context.metrics.admission.controller(step, webhooks::mutate(asked, object, reinvocation)).await
     }
+}
+
+/// Returns true for a write of a Workspace, or of a part of it.
+fn is_workspace(request: &AdmissionRequest<'_>) -> bool {
+    *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces"
 }

@@ -28,6 +28,8 @@ mod shared_apis;
 pub(crate) mod templates;
 mod usage_limits;
 mod webhooks;
+mod workspace_steps;
+mod workspace_type_writes;
 mod workspace_types;
 mod workspaces;
 
@@ -40,6 +42,7 @@ pub(crate) use mounts::is_mountable;
 pub use templates::{QuotaGuard, TemplateCharge, TemplateOwner, TemplateQuotaWrites};
 pub(crate) use usage_limits::LimitContext;
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
+pub(crate) use workspace_steps::{begin_deletion, commit_stage, end_step};
 pub(crate) use workspaces::{WorkspaceContext, ownership};
 
 use portolan_types::{Status, object};

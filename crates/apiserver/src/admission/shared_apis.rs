@@ -8,10 +8,7 @@ use portolan_types::{
 use serde_json::Value;
 
 use crate::{
-    authz::{AuthorizationDecision, Authorizer as _},
-    commit::CommitError,
-    hooks::AdmissionRequest,
-    routing::attributes::Attributes,
+    authz::Authorizer as _, commit::CommitError, hooks::AdmissionRequest, routing::attributes::Attributes,
     views::ApiView,
 };
 
@@ -45,6 +42,18 @@ pub(super) async fn check_export(context: &WorkspaceContext, write: &PendingWrit
     if is_slice && export.cluster == request.cluster.id {
         return Ok(());
     }
+    if may_bind(context, request, &export).await? { Ok(()) } else { Err(refused().into()) }
+}
+
+/// Returns true if the client of a request may bind an export, in the export's workspace.
+///
+/// # Errors
+/// Failure to read its rights.
+pub(super) async fn may_bind(
+    context: &WorkspaceContext,
+    request: &AdmissionRequest<'_>,
+    export: &ExportAddress,
+) -> Result<bool, Status> {
     let asked = Attributes {
         verb: "bind".into(),
         group: apis::GROUP.into(),
@@ -54,10 +63,7 @@ pub(super) async fn check_export(context: &WorkspaceContext, write: &PendingWrit
         ..Attributes::default()
     };
     let user = request.requester.known_in(export.cluster);
-    match context.rbac.authorize(export.cluster, &user, &asked).await? {
-        AuthorizationDecision::Allowed(_) => Ok(()),
-        AuthorizationDecision::Denied(_) => Err(refused().into()),
-    }
+    Ok(context.rbac.authorize(export.cluster, &user, &asked).await?.is_allowed())
 }
 
 /// Records the resource that a new schema describes among those that the tenant defines.

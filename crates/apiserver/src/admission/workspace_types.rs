@@ -1,13 +1,18 @@
 //! Types of workspaces: resolution of `spec.type`, the right to use a type, and the limits that types set each other.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Status, object};
+use portolan_strategy::rbac::User;
+use portolan_types::{
+    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Status,
+    lifecycle::{BINDINGS_INITIALIZER, LifecycleStage, is_step_label},
+    object,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{
     authz::{Authorizer as _, shared_objects},
-    directory::LogicalCluster,
+    directory::{ClusterLifecycle, LogicalCluster},
     errors::{damaged, status_for},
     hooks::AdmissionRequest,
     routing::attributes::Attributes,
@@ -61,6 +66,15 @@ impl StoredWorkspaceType {
         let list = self.spec.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         list.filter_map(|reference| WorkspaceTypeName::of_reference(reference, &self.at.path)).collect()
     }
+
+    /// Returns the exports that workspaces of the type bind, as `<path of the workspace>:<name>`.
+    fn default_bindings(&self) -> impl Iterator<Item = String> {
+        let list = self.spec.get("defaultAPIBindings").and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(|reference| {
+            let text = |key: &str| reference.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+            Some(format!("{}:{}", text("path").unwrap_or(self.at.path.as_str()), text("export")?))
+        })
+    }
 }
 
 /// Side of a workspace that a type limits.
@@ -88,6 +102,8 @@ pub(super) struct WorkspaceType {
     pub(super) reference: Value,
     /// Labels that the types add.
     pub(super) labels: Map<String, Value>,
+    /// Steps and default bindings that the types ask for.
+    pub(super) lifecycle: ClusterLifecycle,
 }
 
 /// Resolver of the types of workspaces.
@@ -171,30 +187,52 @@ impl WorkspaceTypeResolver<'_> {
         Ok(named.unwrap_or_else(|| WorkspaceTypeName::of_root(DEFAULT_TYPE)))
     }
 
-    /// Returns a type and all that it extends, itself first. A type that is missing is not extended.
+    /// Returns a type and all that it extends, itself first.
     ///
     /// # Errors
-    /// The reason, for a type that extends itself or too many.
+    /// The reason, for types that extend each other in a circle, too many, or one that does not exist: its initializer
+    /// or its limits would be skipped.
     async fn with_extended(
         &self,
         first: StoredWorkspaceType,
     ) -> Result<Result<Vec<StoredWorkspaceType>, String>, Status> {
-        let (mut seen, mut all, mut next) = (HashSet::from([first.at.clone()]), Vec::new(), vec![first]);
+        let (mut all, mut next) = (Vec::new(), vec![first]);
+        // A reference may name the workspace by its path or its id.
+        let (mut known, mut edges) = (HashMap::new(), Vec::new());
         while let Some(kind) = next.pop() {
             if all.len() >= MAX_EXTENDED {
                 return Ok(Err(format!("it extends more than {MAX_EXTENDED} types")));
             }
             for extended in kind.references("/extend/with") {
-                if all.first().map_or(&kind, |first: &StoredWorkspaceType| first).at == extended {
-                    return Ok(Err(format!("it extends itself, through {}", kind.at)));
+                if !known.contains_key(&extended) {
+                    let why = format!("{} extends {extended}, which does not exist", kind.at);
+                    let Some(found) = self.find(extended.clone()).await? else { return Ok(Err(why)) };
+                    known.insert(extended.clone(), found.at.clone());
+                    if all.iter().chain(&next).chain([&kind]).all(|other| other.at != found.at) {
+                        next.push(found);
+                    }
                 }
-                if seen.insert(extended.clone()) {
-                    next.extend(self.find(extended).await?);
-                }
+                edges.push((kind.at.clone(), known[&extended].clone()));
             }
             all.push(kind);
         }
-        Ok(Ok(all))
+        Ok(match in_a_circle(&edges) {
+            None => Ok(all),
+            Some(circular) => Err(format!("{circular} extends itself")),
+        })
+    }
+}
+
+/// Returns a type that extends itself, directly or not. An edge is a type and one that it extends.
+fn in_a_circle(edges: &[(WorkspaceTypeName, WorkspaceTypeName)]) -> Option<&WorkspaceTypeName> {
+    let mut left: Vec<_> = edges.iter().collect();
+    loop {
+        let goes_on = |(_, to): &&(WorkspaceTypeName, WorkspaceTypeName)| left.iter().any(|(from, _)| from == to);
+        let going_on: Vec<_> = left.iter().copied().filter(goes_on).collect();
+        if going_on.len() == left.len() {
+            return left.first().map(|(from, _)| from);
+        }
+        left = going_on;
     }
 }
 
@@ -228,14 +266,43 @@ pub(super) async fn resolve(
     let own =
         types.with_extended(found).await?.map_err(|why| refused(format!("type {wanted:?} is unusable: {why}")))?;
     let above = match parent {
-        Some(parent) => types.with_extended(parent).await?.unwrap_or_default(),
+        Some(parent) => {
+            let unusable = |why| refused(format!("type {parent_name} of the parent is unusable: {why}"));
+            types.with_extended(parent).await?.map_err(unusable)?
+        }
         None => Vec::new(),
     };
     let of_parent: Vec<WorkspaceTypeName> = if above.is_empty() { vec![parent_name] } else { names(&above) };
     check_limits(&own, LimitedSide::Parents, &of_parent).map_err(refused)?;
     check_limits(&above, LimitedSide::Children, &names(&own)).map_err(refused)?;
     let labels = own.iter().filter_map(|kind| kind.spec.get("additionalWorkspaceLabels")?.as_object().cloned());
-    Ok(WorkspaceType { reference, labels: labels.flatten().collect() })
+    let labels = labels.flatten().filter(|(key, _)| !is_step_label(key)).collect();
+    Ok(WorkspaceType { reference, labels, lifecycle: lifecycle_of(&own, request.user) })
+}
+
+/// Returns the steps that types ask for, those of the type itself first. Bindings are made before any other step ends.
+fn lifecycle_of(types: &[StoredWorkspaceType], owner: &User) -> ClusterLifecycle {
+    let steps = |stage: LifecycleStage| {
+        let asks = move |kind: &&StoredWorkspaceType| kind.spec[stage.step()] == Value::Bool(true);
+        types.iter().filter(asks).map(|kind| format!("{}:{}", kind.cluster, kind.at.name)).collect::<Vec<_>>()
+    };
+    let mut bindings = Vec::new();
+    for reference in types.iter().flat_map(StoredWorkspaceType::default_bindings) {
+        if !bindings.contains(&reference) {
+            bindings.push(reference);
+        }
+    }
+    let mut initializers = steps(LifecycleStage::Initializing);
+    initializers.extend((!bindings.is_empty()).then(|| BINDINGS_INITIALIZER.to_owned()));
+    ClusterLifecycle {
+        pending: initializers.clone(),
+        initializers,
+        terminators: steps(LifecycleStage::Terminating),
+        bindings,
+        owner: owner.name.clone(),
+        owner_groups: owner.groups.clone(),
+        deleted: String::new(),
+    }
 }
 
 fn names(types: &[StoredWorkspaceType]) -> Vec<WorkspaceTypeName> {

@@ -2,19 +2,22 @@
 //! A damaged Workspace that was deleted unread leaves its logical cluster behind, and a new Workspace of the name
 //! adopts it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use portolan_store::{Expect, Write};
 use portolan_strategy::rbac::{MASTERS, User};
-use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Seams, Status, object};
+use portolan_types::{
+    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Seams, Status, Uid,
+    lifecycle::is_step_label, object,
+};
 use serde_json::{Value, json};
 
 use crate::{
     authz::{Authorizer as _, RbacAuthorizer},
     commit::{CommitError, DirectoryEntry, ObjectCommit},
     directory::{
-        ClusterOwner, ClusterPhase, Directory, IdAllocator, LogicalCluster, MAX_BYTES_ANNOTATION,
-        MAX_OBJECTS_ANNOTATION, WorkspaceLimits, key_of, prepare_cluster,
+        ClusterLifecycle, ClusterOwner, ClusterPhase, Directory, IdAllocator, LIMIT_ANNOTATIONS, LogicalCluster,
+        WorkspaceLimits, key_of, prepare_cluster,
     },
     hooks::AdmissionRequest,
     routing::attributes::Attributes,
@@ -31,8 +34,8 @@ pub(crate) struct WorkspaceContext {
     pub(crate) storage: Arc<StorageContext>,
     pub(crate) rbac: Arc<RbacAuthorizer>,
     pub(crate) ids: IdAllocator,
-    /// Address at which clients reach the server.
-    pub(crate) address: SocketAddr,
+    /// URL at which clients reach the server.
+    pub(crate) url: String,
 }
 
 /// Restores the fields of a Workspace that only the server writes.
@@ -54,6 +57,27 @@ pub(super) fn restore_server_fields(workspace: &mut Value, old: &Value) {
     if has_finalizer(old) && !object::is_deleting(old) {
         add_finalizer(workspace);
     }
+    restore_stage(workspace, old);
+}
+
+/// Restores the stage of the logical cluster, so that no client shows steps as ended.
+fn restore_stage(workspace: &mut Value, old: &Value) {
+    let status = |key: &str| old.get("status").and_then(|status| status.get(key)).cloned();
+    let labels = old.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let own: Vec<_> = labels.filter(|(key, _)| is_step_label(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let sent = workspace.pointer("/metadata/labels").and_then(Value::as_object);
+    if !own.is_empty() || sent.is_some_and(|sent| sent.keys().any(|key| is_step_label(key))) {
+        let labels = object::child_mut(object::metadata_mut(workspace), "labels");
+        labels.retain(|key, _| !is_step_label(key));
+        labels.extend(own);
+    }
+    let Some(top) = workspace.as_object_mut().filter(|top| top.contains_key("status")) else { return };
+    for key in ["phase", "initializers", "terminators"] {
+        match status(key) {
+            Some(value) => object::child_mut(top, "status").insert(key.into(), value),
+            None => object::child_mut(top, "status").remove(key),
+        };
+    }
 }
 
 /// Keeps the server's finalizer on a deleted Workspace: otherwise the logical cluster would survive without one.
@@ -66,8 +90,7 @@ pub(super) fn check_finalizer(
     object: &Value,
     old: &Value,
 ) -> Result<(), Status> {
-    let id = old.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    let is_there = id.is_some_and(|id| directory.by_id(id).is_some());
+    let is_there = directory.child(request.cluster.id, old).is_some();
     if has_finalizer(old) && !has_finalizer(object) && is_there {
         let why = format!("the finalizer {FINALIZER} goes when the logical cluster has gone");
         return Err(Status::forbidden(&request.kind.group_resource(), object::name(old), why));
@@ -110,8 +133,9 @@ pub(super) async fn add_dependent_writes(
 
 async fn add_cluster(context: &WorkspaceContext, write: &mut PendingWrite<'_>) -> Result<(), CommitError> {
     let (storage, request) = (&*context.storage, write.request);
-    let current = storage.directory.by_id(request.cluster.id).filter(|c| c.phase == ClusterPhase::Ready);
-    if current.is_none() {
+    // An initializer may create workspaces in one that it initializes.
+    let is_alive = |c: &Arc<LogicalCluster>| matches!(c.phase, ClusterPhase::Initializing | ClusterPhase::Ready);
+    if !storage.directory.by_id(request.cluster.id).is_some_and(|current| is_alive(&current)) {
         return Err(
             Status::forbidden(&request.kind.group_resource(), "", "the logical cluster is being deleted").into()
         );
@@ -121,7 +145,7 @@ async fn add_cluster(context: &WorkspaceContext, write: &mut PendingWrite<'_>) -
         return mounts::complete_mount(context, write, &path);
     }
     let of_type = workspace_types::resolve(context, request, write.object).await?;
-    set_type(write, of_type);
+    let lifecycle = set_type(write, of_type);
     if let Some(there) = storage.directory.by_path(&path) {
         return adopt(context, write, there.id).await;
     }
@@ -131,9 +155,14 @@ async fn add_cluster(context: &WorkspaceContext, write: &mut PendingWrite<'_>) -
     if !limits.is_none() {
         may_limit(&context.rbac, request, write.object).await?;
     }
-    let owner = ClusterOwner { parent: request.cluster.id, workspace: Some(uid), limits };
-    let born = prepare_cluster(id, path.clone(), Some(owner), &storage.seams)?;
-    complete(context, write.object, &path, id);
+    let limits = limits.below(request.cluster);
+    if !limits.is_none() {
+        let annotations = object::child_mut(object::metadata_mut(write.object), "annotations");
+        annotations.extend(limits.annotations().map(|(key, value)| (key.to_owned(), value.into())));
+    }
+    let owner = ClusterOwner { parent: request.cluster.id, workspace: Some(uid), limits, lifecycle };
+    let born = prepare_cluster(id, path, Some(owner), &storage.seams)?;
+    complete(context, write.object, born.cluster.entry());
     write.commit.companions.extend(born.writes);
     write.commit.companions.extend(ownership(&storage.seams, request.user, id));
     write.commit.entry = Some(DirectoryEntry::New(born.cluster));
@@ -151,14 +180,15 @@ async fn add_limit_write(
 ) -> Result<(), CommitError> {
     let (request, workspace) = (write.request, &*write.object);
     let is_same = |key: &&str| object::annotation(workspace, key) == object::annotation(old, key);
-    if [MAX_OBJECTS_ANNOTATION, MAX_BYTES_ANNOTATION].iter().all(is_same) {
+    if LIMIT_ANNOTATIONS.iter().all(is_same) {
         return Ok(());
     }
     let limits = limits_of(request, workspace)?;
     may_limit(&context.rbac, request, workspace).await?;
     let id = old.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
     let Some(id) = id else { return Ok(()) };
-    if let Some((limited, limit_write)) = context.storage.directory.limiting(id, limits).await? {
+    let limiting = context.storage.directory.limiting(id, limits).await?;
+    if let Some((limited, limit_write)) = limiting.filter(|(limited, _)| limited.is_of(request.cluster.id, old)) {
         write.commit.companions.push(limit_write);
         write.commit.entry = Some(DirectoryEntry::Changed(limited));
     }
@@ -182,9 +212,8 @@ async fn may_limit(rbac: &RbacAuthorizer, request: &AdmissionRequest<'_>, worksp
     if rbac.authorize(request.cluster.id, request.user, &asked).await?.is_allowed() {
         return Ok(());
     }
-    let why = format!(
-        "setting {MAX_OBJECTS_ANNOTATION} and {MAX_BYTES_ANNOTATION} takes the verb \"limit\" on workspaces.tenancy.kcp.io"
-    );
+    let keys = LIMIT_ANNOTATIONS.join(", ");
+    let why = format!("setting {keys} takes the verb \"limit\" on workspaces.tenancy.kcp.io");
     Err(Status::forbidden(&request.kind.group_resource(), object::name(workspace), why))
 }
 
@@ -198,24 +227,31 @@ async fn adopt(
     let request = write.request;
     // The directory of this server may lag behind the end of a workspace on another server.
     let stored = context.storage.directory.stored(id).await?;
-    let is_child =
-        |there: &LogicalCluster| there.parent == Some(request.cluster.id) && there.phase == ClusterPhase::Ready;
+    let is_alive = |phase| matches!(phase, ClusterPhase::Initializing | ClusterPhase::Ready);
+    let is_child = |there: &LogicalCluster| there.parent == Some(request.cluster.id) && is_alive(there.phase);
     let child = stored.filter(|(there, _)| is_child(there));
-    let Some((LogicalCluster { path, workspace: Some(uid), .. }, as_read)) = child else {
+    let Some((there @ LogicalCluster { workspace: Some(_), .. }, as_read)) = child else {
         let exists = Status::already_exists(&request.kind.group_resource(), object::name(write.object));
         return Err(CommitError::Exists(exists));
     };
-    object::metadata_mut(write.object).insert("uid".into(), uid.to_string().into());
-    complete(context, write.object, &path, id);
+    let uid = there.workspace.as_ref().map(Uid::to_string).unwrap_or_default();
+    object::metadata_mut(write.object).insert("uid".into(), uid.into());
+    complete(context, write.object, &there);
     // The end of the logical cluster would be written to this key.
     write.commit.checks.push((key_of(id), as_read));
     Ok(())
 }
 
 /// Closes the logical cluster of a deleted Workspace to new objects, from the same transaction on.
-pub(super) fn on_deletion_marked(directory: &Directory, workspace: &Value, commit: &mut ObjectCommit) {
-    let id = workspace.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    if let Some((marked, write)) = id.and_then(|id| directory.marking(id)) {
+pub(super) fn on_deletion_marked(
+    storage: &StorageContext,
+    parent: LogicalClusterId,
+    workspace: &Value,
+    commit: &mut ObjectCommit,
+) {
+    let child = storage.directory.child(parent, workspace);
+    let marking = child.and_then(|child| storage.directory.marking(child.id, &storage.seams.now_text()));
+    if let Some((marked, write)) = marking {
         commit.companions.push(write);
         commit.entry = Some(DirectoryEntry::Changed(marked));
     }
@@ -257,7 +293,8 @@ fn path_of(request: &AdmissionRequest<'_>, workspace: &Value) -> Result<LogicalC
 const OWNER_ANNOTATION: &str = "experimental.tenancy.kcp.io/owner";
 const CLUSTER_ANNOTATION: &str = "internal.tenancy.kcp.io/cluster";
 
-fn set_type(write: &mut PendingWrite<'_>, of_type: workspace_types::WorkspaceType) {
+/// Writes the type into a new Workspace. Returns the steps that the type asks for.
+fn set_type(write: &mut PendingWrite<'_>, of_type: workspace_types::WorkspaceType) -> ClusterLifecycle {
     let owner = json!({"username": write.request.user.name}).to_string();
     let metadata = object::metadata_mut(write.object);
     object::child_mut(metadata, "labels").extend(of_type.labels);
@@ -265,13 +302,16 @@ fn set_type(write: &mut PendingWrite<'_>, of_type: workspace_types::WorkspaceTyp
         metadata.remove("labels");
     }
     object::child_mut(metadata, "annotations").insert(OWNER_ANNOTATION.into(), owner.into());
-    let Some(top) = write.object.as_object_mut() else { return };
-    object::child_mut(top, "spec").insert("type".into(), of_type.reference);
+    if let Some(top) = write.object.as_object_mut() {
+        object::child_mut(top, "spec").insert("type".into(), of_type.reference);
+    }
+    of_type.lifecycle
 }
 
-fn complete(context: &WorkspaceContext, workspace: &mut Value, path: &LogicalClusterPath, id: LogicalClusterId) {
+fn complete(context: &WorkspaceContext, workspace: &mut Value, cluster: &LogicalCluster) {
+    let LogicalCluster { id, path, .. } = cluster;
     add_finalizer(workspace);
-    let url = format!("https://{}/clusters/{path}", context.address);
+    let url = format!("{}/clusters/{path}", context.url);
     let annotations = object::child_mut(object::metadata_mut(workspace), "annotations");
     annotations.insert(CLUSTER_ANNOTATION.into(), id.to_string().into());
     let Some(top) = workspace.as_object_mut() else { return };
@@ -279,7 +319,7 @@ fn complete(context: &WorkspaceContext, workspace: &mut Value, path: &LogicalClu
     spec.insert("cluster".into(), id.to_string().into());
     spec.insert("URL".into(), url.into());
     let now = context.storage.seams.now_text();
-    let done = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
-    let conditions = json!([done("WorkspaceScheduled"), done("WorkspaceInitialized")]);
-    top.insert("status".into(), json!({"phase": "Ready", "conditions": conditions}));
+    let scheduled = json!({"type": "WorkspaceScheduled", "status": "True", "lastTransitionTime": now});
+    top.insert("status".into(), json!({"conditions": [scheduled]}));
+    cluster.show_on_workspace(workspace, &now);
 }

@@ -4,6 +4,7 @@ mod providers;
 mod rbac;
 pub(crate) mod shared_objects;
 mod snapshot;
+mod steps;
 mod usage;
 mod webhook;
 
@@ -11,10 +12,11 @@ use portolan_strategy::rbac::{PolicyRule, User};
 use portolan_types::{BoxFuture, LogicalClusterId, Status};
 
 pub(crate) use providers::authorize_provider;
-pub(crate) use rbac::RESOURCES;
 pub use rbac::RbacAuthorizer;
+pub(crate) use rbac::{RESOURCES, SCOPES};
 pub(crate) use shared_objects::SharedObjects;
 pub use snapshot::{ClusterRoles, OwnObjects};
+pub(crate) use steps::StepAccess;
 pub(crate) use usage::UsableClusters;
 pub use usage::{UseGrants, identity_of};
 pub(crate) use webhook::{AuthorizedSubject, AuthorizerChain};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::errors::{damaged, status_for};
 
-use super::{ClusterPhase, LogicalCluster, WorkspaceLimits, record};
+use super::{ClusterLifecycle, ClusterPhase, LogicalCluster, WorkspaceLimits, record};
 
 /// Namespaces that every logical cluster starts with.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -35,6 +35,11 @@ pub(crate) struct PreparedCluster {
 pub(crate) struct UncommittedCluster(LogicalCluster);
 
 impl UncommittedCluster {
+    /// Returns the entry, whose first revision is unknown.
+    pub(crate) fn entry(&self) -> &LogicalCluster {
+        &self.0
+    }
+
     /// Returns the key of the entry.
     pub(crate) fn key(&self) -> ObjectKey {
         record::key_of(self.0.id)
@@ -59,6 +64,8 @@ pub(crate) struct ClusterOwner {
     pub(crate) workspace: Option<Uid>,
     /// Its own limits.
     pub(crate) limits: WorkspaceLimits,
+    /// Steps that its types ask for.
+    pub(crate) lifecycle: ClusterLifecycle,
 }
 
 /// Prepares the directory entry and the namespaces of a new logical cluster.
@@ -68,12 +75,15 @@ pub(crate) fn prepare_cluster(
     owner: Option<ClusterOwner>,
     seams: &Seams,
 ) -> Result<PreparedCluster, Status> {
-    let limits = owner.as_ref().map(|owner| owner.limits).filter(|limits| !limits.is_none()).map(Box::new);
-    let (parent, workspace) = owner.map(|owner| (owner.parent, owner.workspace)).unzip();
-    let workspace = workspace.flatten();
+    let limits = owner.as_ref().map(|owner| owner.limits.clone()).filter(|limits| !limits.is_none()).map(Box::new);
+    let parent = owner.as_ref().map(|owner| owner.parent);
+    let (workspace, lifecycle) = owner.map(|owner| (owner.workspace, owner.lifecycle)).unzip();
+    let (workspace, lifecycle) = (workspace.flatten(), lifecycle.filter(|own| !own.is_empty()).map(Box::new));
+    let initializes = lifecycle.as_ref().is_some_and(|lifecycle| !lifecycle.pending.is_empty());
+    let phase = if initializes { ClusterPhase::Initializing } else { ClusterPhase::Ready };
     let created = seams.now_text();
     let since = ResourceVersion::FIRST;
-    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase: ClusterPhase::Ready, limits };
+    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase, limits, lifecycle };
     let absent = |key, record| Write { key, expect: Expect::Absent, record: Some(record) };
     let mut writes = vec![absent(record::key_of(id), record::of(&cluster))];
     for name in NAMESPACES {

@@ -1,6 +1,8 @@
 //! Directory of logical clusters: path ↔ id in memory, backed by records in the system's own logical cluster.
 
 mod create;
+mod deletion;
+mod lifecycle;
 mod limits;
 mod record;
 
@@ -23,13 +25,14 @@ use crate::{
 };
 
 pub use create::id_counter;
+pub use lifecycle::ClusterLifecycle;
 pub use limits::WorkspaceLimits;
 pub use record::ClusterPhase;
 
-pub(crate) use limits::{MAX_BYTES_ANNOTATION, MAX_OBJECTS_ANNOTATION};
+pub(crate) use limits::{LIMIT_ANNOTATIONS, MAX_BYTES_ANNOTATION, MAX_OBJECTS_ANNOTATION};
 
 pub(crate) use create::{ClusterOwner, IdAllocator, UncommittedCluster, found_root, prepare_cluster};
-pub(crate) use record::key_of;
+pub(crate) use record::{key_of, read as read_record, resource as records};
 
 /// Logical cluster, as the pipeline knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub struct LogicalCluster {
     pub phase: ClusterPhase,
     /// Its own limits; few have any.
     pub limits: Option<Box<WorkspaceLimits>>,
+    /// Its initializers and terminators; few have any.
+    pub lifecycle: Option<Box<ClusterLifecycle>>,
 }
 
 impl LogicalCluster {
@@ -207,6 +212,17 @@ impl Directory {
         self.index.read().by_id.values().cloned().collect()
     }
 
+    /// Returns the ids of the first logical clusters after one, in order.
+    pub(crate) fn following(&self, after: LogicalClusterId, limit: usize) -> Vec<LogicalClusterId> {
+        let mut later: Vec<_> = self.index.read().by_id.keys().filter(|id| **id > after).copied().collect();
+        if later.len() > limit {
+            later.select_nth_unstable(limit);
+            later.truncate(limit);
+        }
+        later.sort_unstable();
+        later
+    }
+
     /// Returns their number.
     pub fn len(&self) -> usize {
         self.index.read().by_id.len()
@@ -227,17 +243,6 @@ impl Directory {
         index.by_id.insert(cluster.id, Arc::new(cluster));
     }
 
-    /// Marks a logical cluster as being deleted, so that no workspace is created in it.
-    ///
-    /// # Errors
-    /// Failure of the store.
-    pub async fn mark_deleting(&self, id: LogicalClusterId) -> Result<(), StoreError> {
-        let Some((marked, write)) = self.marking(id) else { return Ok(()) };
-        self.store.commit(Transaction { writes: vec![write], ..Transaction::default() }).await?;
-        self.insert(marked);
-        Ok(())
-    }
-
     /// Returns the write that changes the limits of a logical cluster, and the entry to insert after it; `None` if it
     /// is gone.
     ///
@@ -250,17 +255,8 @@ impl Directory {
     ) -> Result<Option<(LogicalCluster, Write)>, Status> {
         let Some((current, expect)) = self.stored(id).await? else { return Ok(None) };
         let limited = LogicalCluster { limits: (!limits.is_none()).then(|| Box::new(limits)), ..current };
-        let write = Write { key: key_of(id), expect, record: Some(record::of(&limited)) };
+        let write = Self::write_of(&limited, expect);
         Ok(Some((limited, write)))
-    }
-
-    /// Returns the write that marks a logical cluster as being deleted, and the entry to insert after it; `None` if
-    /// it is marked.
-    pub(crate) fn marking(&self, id: LogicalClusterId) -> Option<(LogicalCluster, Write)> {
-        let current = self.by_id(id).filter(|c| c.phase != ClusterPhase::Deleting)?;
-        let marked = LogicalCluster { phase: ClusterPhase::Deleting, ..LogicalCluster::clone(&current) };
-        let write = Write { key: key_of(id), expect: Expect::Present, record: Some(record::of(&marked)) };
-        Some((marked, write))
     }
 
     /// Removes a logical cluster whose content is gone.

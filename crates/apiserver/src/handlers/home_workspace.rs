@@ -13,7 +13,7 @@ use crate::{
     ApiServer,
     admission::{WorkspaceContext, ownership},
     commit::{CommitError, DirectoryEntry, ObjectCommit},
-    directory::{ClusterOwner, LogicalCluster, WorkspaceLimits, prepare_cluster},
+    directory::{ClusterLifecycle, ClusterOwner, LogicalCluster, WorkspaceLimits, prepare_cluster},
     errors::{damaged, status_for},
     request::{RequestContext, ResourceTarget},
 };
@@ -78,7 +78,8 @@ async fn create(
     let name: ObjectName = label.parse().map_err(|_| Status::internal("the name of a home workspace is invalid"))?;
     let marker = ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, GroupResource::new("portolan.dev", "homes"), name);
     let id = context.ids.next(&storage.store).await?;
-    let owner = ClusterOwner { parent: LogicalClusterId::ROOT, workspace: None, limits: WorkspaceLimits::default() };
+    let (limits, lifecycle) = (WorkspaceLimits::default(), ClusterLifecycle::default());
+    let owner = ClusterOwner { parent: LogicalClusterId::ROOT, workspace: None, limits, lifecycle };
     let born = prepare_cluster(id, path, Some(owner), &storage.seams)?;
     // Its key makes a second home of the same user impossible.
     let record = Record::of(&json!({"metadata": {"name": label}, "cluster": id.to_string()}));
@@ -130,7 +131,7 @@ fn face(
         "spec": {
             "type": {"name": "home", "path": "root"},
             "cluster": home.id.to_string(),
-            "URL": format!("https://{}/clusters/{}", context.address, home.id),
+            "URL": format!("{}/clusters/{}", context.url, home.id),
         },
         "status": {"phase": "Ready"},
     });

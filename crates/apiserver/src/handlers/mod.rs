@@ -5,11 +5,13 @@ mod apply;
 mod binding;
 mod body;
 mod create;
+mod credentials;
 mod delete;
 mod delete_collection;
 mod discovery;
 mod eviction;
 mod home_workspace;
+mod logical_clusters;
 mod openapi;
 mod patch;
 mod proxy;
@@ -32,9 +34,9 @@ use http::Response;
 use portolan_types::{Status, StatusCause};
 
 use crate::{
-    ApiServer, Body,
+    ApiServer, Body, aggregation,
     limits::Permit,
-    objects,
+    objects, one_pane,
     request::{RequestContext, method_not_allowed},
     routing::routes::RouteEndpoint,
     watch,
@@ -54,10 +56,21 @@ fn invalid(field: impl Into<String>, value: &str, why: &str) -> StatusCause {
 pub(crate) async fn handle(
     api: &Arc<ApiServer>,
     call: &Arc<RequestContext>,
-    permit: Option<Permit>,
+    mut permit: Option<Permit>,
 ) -> Result<Response<Body>, Status> {
     if let Some(source) = resource_metrics::source(api, call) {
         return Box::pin(resource_metrics::answer(api, call, source)).await;
+    }
+    if let Some(view) = call.waiting().filter(|_| call.attributes.is_resource()) {
+        return Box::pin(logical_clusters::answer(api, call, view, permit)).await;
+    }
+    if aggregation::is_possible(call)
+        && let Some(answered) = Box::pin(aggregation::answer(api, call, &mut permit)).await?
+    {
+        return Ok(answered);
+    }
+    if one_pane::is_asked(call) {
+        return Box::pin(one_pane::answer(api, call, permit)).await;
     }
     match call.endpoint {
         // The routes of the outer router have handlers of their own.

@@ -8,7 +8,7 @@ use portolan_types::Status;
 use crate::{
     ApiServer, Body,
     encode::{self, ResponseShape},
-    objects::{marked_for, read_list, read_view, wait_for_resource_version},
+    objects::{marked_for, read_all_clusters, read_list, read_view, wait_for_resource_version},
     options::{ListOptions, parse_cached, parse_version},
     request::{RequestContext, ResourceTarget},
 };
@@ -47,6 +47,7 @@ pub(super) async fn list(
     let shape = ResponseShape::of(call, target, api.seams().clock.now())?;
     let options = ListOptions::of(target, &call.query)?;
     let read = match &call.view {
+        None if call.spans_all => Box::pin(read_all_clusters(&api.reads, call, target, &options)).await?,
         None => read_list(&api.reads, call, target, &options).await?,
         Some(view) => Box::pin(read_view(&api.reads, call, (target, view), &options)).await?,
     };

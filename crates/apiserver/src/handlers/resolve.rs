@@ -5,7 +5,7 @@ use portolan_kinds::{Kind, KindTable, Served};
 use portolan_types::{GroupResource, NamespaceName, Status};
 
 use crate::{
-    kinds::DefinitionCatalog,
+    kinds::{DefinitionCatalog, waiting_kind},
     reach,
     request::{DefinitionIdentity, RequestContext, ResourceTarget, hooks_of_resource, method_not_allowed},
     routing::routes::{self, Captures, RouteEndpoint},
@@ -38,10 +38,17 @@ pub(super) async fn resolve_target(kinds: &DefinitionCatalog, call: &RequestCont
         (true, None, _) if table.conversion().is_some() && !matches!(&*call.attributes.verb, "list" | "watch") => {
             Err(routes::not_found_at(&call.path))
         }
-        // The router finds the resource before it checks the method.
-        _ if call.method == Method::HEAD || call.attributes.verb.is_empty() => Err(method_not_allowed()),
+        // The router finds the resource before it checks the method. A proxy passes any method on.
+        _ if (call.method == Method::HEAD || call.attributes.verb.is_empty()) && !is_proxied(call) => {
+            Err(method_not_allowed())
+        }
         _ => Ok(ResourceTarget { table, kind, namespace, definition }),
     }
+}
+
+/// Returns true for a request that is passed on whole.
+pub(super) fn is_proxied(call: &RequestContext) -> bool {
+    call.endpoint == RouteEndpoint::Subresource && call.captures.subresource == "proxy"
 }
 
 async fn find_kind(
@@ -49,6 +56,16 @@ async fn find_kind(
     call: &RequestContext,
 ) -> Result<Option<(Served, Option<DefinitionIdentity>)>, Status> {
     let Captures { group, version, resource, .. } = &call.captures;
+    if call.waiting().is_some() {
+        let kind = waiting_kind();
+        let is_asked = *kind.gvk.version == **version && *kind.resource == **resource && *kind.gvk.group == **group;
+        return Ok(is_asked.then(|| (Served { table: KindTable::shared(), kind: kind.clone() }, None)));
+    }
+    if call.spans_all {
+        // Definitions differ between logical clusters.
+        let kind = KindTable::builtin().resource(group, version, resource).filter(|kind| !is_computed(kind));
+        return Ok(kind.map(|kind| (Served { table: KindTable::shared(), kind: kind.clone() }, None)));
+    }
     if let Some(view) = call.view.as_ref().filter(|view| view.target.is_none()) {
         // Schemas are those that the export has now, whatever bindings serve.
         let is_shown = view.resources().contains(&GroupResource::new(group.as_str(), resource.as_str()));

@@ -26,6 +26,7 @@ use crate::reach;
 
 pub(crate) use catalog::{DefinitionCatalog, DefinitionWriteGuard};
 pub(crate) use discovery_documents::DiscoveryDocument;
+pub(crate) use viewed::waiting_kind;
 pub(crate) use openapi_files::{ApiDocuments, OpenApiFiles, build_files, swagger_of};
 
 /// Surface with the documents that describe it.
@@ -34,18 +35,25 @@ pub(crate) struct ServedKinds {
     computes_nodes: bool,
     /// Resources that are shown; `None` for all.
     shown: Option<BTreeSet<GroupResource>>,
+    /// Kind that alone is shown, other than the surface has it.
+    only: Option<Arc<Kind>>,
     /// Alive while in use, see [`documents`].
     documents: Mutex<Weak<ApiDocuments>>,
 }
 
 impl ServedKinds {
     fn new(surface: Arc<Surface>, computes_nodes: bool) -> Self {
-        Self { surface, computes_nodes, shown: None, documents: Mutex::default() }
+        Self { surface, computes_nodes, shown: None, only: None, documents: Mutex::default() }
     }
 
     /// Returns the kinds of these resources alone.
     fn restricted(&self, shown: BTreeSet<GroupResource>) -> Self {
         Self { shown: Some(shown), ..Self::new(self.surface.clone(), self.computes_nodes) }
+    }
+
+    /// Returns one kind alone.
+    fn of_kind(&self, only: Arc<Kind>) -> Self {
+        Self { only: Some(only), ..Self::new(self.surface.clone(), self.computes_nodes) }
     }
 
     /// Returns its documents, which are built on first use.
@@ -61,6 +69,9 @@ impl ServedKinds {
     /// Returns the served kinds in discovery order. Groups of definitions have the same, lowest priority in
     /// kube-apiserver and are sorted by name. Clients resolve an ambiguous name to the first.
     pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
+        if let Some(only) = &self.only {
+            return vec![only.clone()];
+        }
         let is_shown = |kind: &Kind| self.shown.as_ref().is_none_or(|shown| shown.contains(&kind.group_resource()));
         let served = self.surface.kinds().filter(|(_, kind)| kind.served && is_shown(kind));
         let mut kinds: Vec<_> = served.collect();

@@ -1,9 +1,12 @@
 //! Kinds that a view shows: those of its export's schemas, of claimed resources, and bindings.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
-use portolan_kinds::custom;
-use portolan_types::{ObjectKey, ResourceVersion, Status, apis};
+use portolan_kinds::{Kind, KindTable, Subresource, custom};
+use portolan_types::{GroupResource, ObjectKey, ResourceVersion, Status, apis};
 use serde_json::Value;
 
 use crate::{errors::status_for, request::RequestContext, views::ApiView};
@@ -73,14 +76,33 @@ impl ViewedSchemas {
     }
 }
 
+/// Returns the kind LogicalCluster as the views of initializers and terminators serve it: it can be watched, and its
+/// status written.
+pub(crate) fn waiting_kind() -> &'static Arc<Kind> {
+    static KIND: LazyLock<Arc<Kind>> = LazyLock::new(|| {
+        let table = KindTable::builtin();
+        let plain = table.kind_named("core.kcp.io", "v1alpha1", "LogicalCluster").expect("the table has core.kcp.io");
+        let verbs = |all: &[&str]| all.iter().map(|verb| Arc::from(*verb)).collect();
+        let status =
+            Subresource { name: "status".into(), gvk: plain.gvk.clone(), verbs: verbs(&["get", "patch", "update"]) };
+        let verbs = verbs(&["get", "list", "patch", "update", "watch"]);
+        Arc::new(Kind { verbs, subresources: [status].into(), ..Kind::clone(plain) })
+    });
+    &KIND
+}
+
 impl DefinitionCatalog {
     /// Returns the kinds that a request is served: those of its logical cluster, or of its view.
     ///
     /// # Errors
     /// Fails if the store fails.
     pub(crate) async fn served_to(&self, call: &RequestContext) -> Result<Arc<ServedKinds>, Status> {
+        if call.waiting().is_some() {
+            return Ok(Arc::new(self.served(call.cluster.id).await?.of_kind(waiting_kind().clone())));
+        }
         match &call.view {
             None => self.served(call.cluster.id).await,
+            Some(view) if view.flattened.is_some() => self.flattened(view).await,
             Some(view) => Ok(Arc::new(self.viewed(view).await?.restricted(view.resources().into_iter().collect()))),
         }
     }
@@ -90,6 +112,30 @@ impl DefinitionCatalog {
     /// # Errors
     /// Fails if the store fails.
     pub(crate) async fn viewed(&self, view: &ApiView) -> Result<Arc<ServedKinds>, Status> {
+        Ok(self.0.compiled.served(self.viewed_tables(view).await?))
+    }
+
+    /// Returns the kinds of a flattened view: those of the export's logical cluster, and those of the schemas of its
+    /// export, which replace definitions of the same resources.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub(crate) async fn flattened(&self, view: &ApiView) -> Result<Arc<ServedKinds>, Status> {
+        let viewed = self.viewed_tables(view).await?;
+        let own = self.served(view.export.address.cluster).await?;
+        let mut tables: Vec<Arc<KindTable>> = Vec::new();
+        let is_viewed = |resource: &GroupResource| viewed.iter().any(|table| table.stored(resource).is_some());
+        for (table, kind) in own.surface.own_kinds() {
+            let is_known = tables.last().is_some_and(|last| Arc::ptr_eq(last, table));
+            if !is_known && !is_viewed(&kind.group_resource()) {
+                tables.push(table.clone());
+            }
+        }
+        tables.extend(viewed);
+        Ok(self.0.compiled.served(tables))
+    }
+
+    async fn viewed_tables(&self, view: &ApiView) -> Result<Vec<Arc<KindTable>>, Status> {
         let mut tables = Vec::new();
         let offered = view.export.object.pointer("/spec/resources").and_then(Value::as_array);
         for resource in offered.into_iter().flatten() {
@@ -109,7 +155,7 @@ impl DefinitionCatalog {
             };
             tables.extend(held.definition.table.clone());
         }
-        Ok(self.0.compiled.served(tables))
+        Ok(tables)
     }
 }
 
@@ -135,7 +181,7 @@ mod tests {
         let object = json!({"spec": {"resources": [{"name": "widgets", "group": "example.dev", "schema": name}]}});
         let address = ExportAddress { cluster, name: "widgets".parse().unwrap() };
         let export = ViewedExport { address, object, identity: "id".into() };
-        let view = ApiView { export, target: None, grant: None };
+        let view = ApiView { export, target: None, grant: None, flattened: None };
         let schema = |kind: &str| {
             json!({"metadata": {"name": name}, "spec": {
                 "group": "example.dev", "scope": "Namespaced",

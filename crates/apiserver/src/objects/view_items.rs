@@ -140,7 +140,9 @@ impl ViewPart<'_> {
         };
         let after = self.after.clone().filter(|key| key.cluster == cluster);
         let mut shared = Vec::new();
-        if shared_objects::has_shared(&resource, namespace)
+        let is_own = self.view.export.address.cluster == cluster;
+        if (is_own || self.view.shows_shared(&resource))
+            && shared_objects::has_shared(&resource, namespace)
             && let Some(cluster) = context.storage.directory.by_id(cluster)
         {
             shared = context.shared.all(&cluster, &resource).await?;
@@ -168,9 +170,20 @@ impl ViewPart<'_> {
         let page = context.conversion.in_version(self.target, page).await?;
         let mut selected = Vec::with_capacity(page.len());
         for stored in page {
+            let marks = ViewMarks { directory: &context.storage.directory, view: self.view, target: self.target };
+            if let Some(names) = &self.view.flattened {
+                // Selectors are about the names that the view shows.
+                let Some(key) = names.shown_key(&stored.key) else { continue };
+                let shown = marks.stored(stored)?;
+                let matched = self.selection.matches(self.target, &key, &shown.record, shown.revision);
+                if matched.map_err(|e| damaged(&shown.key, &e))? {
+                    selected.push(shown);
+                }
+                continue;
+            }
             let matched = self.selection.matches(self.target, &stored.key, &stored.record, stored.revision);
             if matched.map_err(|e| damaged(&stored.key, &e))? {
-                selected.push(marked(&context.storage.directory, stored)?);
+                selected.push(marks.stored(stored)?);
             }
         }
         Ok(selected)
@@ -246,29 +259,59 @@ impl MemberPages {
     }
 }
 
-/// Returns an object with the annotation that names its logical cluster, whatever the object says itself.
+/// Marks that a view adds to objects, whatever they say themselves: annotations that name the logical cluster, and in a
+/// flattened view other names.
+pub(crate) struct ViewMarks<'a> {
+    pub(crate) directory: &'a Directory,
+    pub(crate) view: &'a ApiView,
+    pub(crate) target: &'a ResourceTarget,
+}
+
+impl ViewMarks<'_> {
+    /// Returns an object with its marks.
+    ///
+    /// # Errors
+    /// 500 for a damaged object.
+    fn stored(&self, stored: StoredObject) -> Result<StoredObject, Status> {
+        let record = self.record(&stored.key, &stored.record, stored.revision)?;
+        Ok(StoredObject { record, ..stored })
+    }
+
+    /// Returns an event with marked objects; `None` for one of an object that the view does not show.
+    ///
+    /// # Errors
+    /// 500 for a damaged object.
+    pub(crate) fn event(&self, event: &Event) -> Result<Option<Event>, Status> {
+        let key = match &self.view.flattened {
+            None => event.key.clone(),
+            Some(names) => match names.shown_key(&event.key) {
+                None => return Ok(None),
+                Some(key) => key,
+            },
+        };
+        let mark = |record: &Arc<Record>| self.record(&event.key, record, event.revision);
+        let previous = event.previous.as_ref().map(mark).transpose()?;
+        Ok(Some(Event { key, record: mark(&event.record)?, previous, ..event.clone() }))
+    }
+
+    fn record(&self, key: &ObjectKey, record: &Arc<Record>, revision: ResourceVersion) -> Result<Arc<Record>, Status> {
+        let Some(names) = &self.view.flattened else { return marked_record(self.directory, key, record, revision) };
+        if names.own() == key.cluster {
+            return Ok(record.clone());
+        }
+        let marked = marked_record(self.directory, key, record, revision)?;
+        let mut value = marked.to_value(revision).map_err(|e| damaged(key, &e))?;
+        object::metadata_mut(&mut value).remove("resourceVersion");
+        names.show((&self.target.table, self.target.stored_kind()), key.cluster, &mut value);
+        Ok(Arc::new(Record::of(&value)))
+    }
+}
+
+/// Returns an object with the annotations that name its logical cluster, whatever the object says itself.
 ///
 /// # Errors
 /// 500 for a damaged object.
-pub(crate) fn marked(directory: &Directory, stored: StoredObject) -> Result<StoredObject, Status> {
-    let record = marked_record(directory, &stored.key, &stored.record, stored.revision)?;
-    Ok(StoredObject { record, ..stored })
-}
-
-/// Returns an event with objects that name their logical cluster.
-///
-/// # Errors
-/// 500 for a damaged object.
-pub(crate) fn marked_event(directory: &Directory, event: &Event) -> Result<Event, Status> {
-    let mark = |record: &Arc<Record>| marked_record(directory, &event.key, record, event.revision);
-    Ok(Event {
-        record: mark(&event.record)?,
-        previous: event.previous.as_ref().map(mark).transpose()?,
-        ..event.clone()
-    })
-}
-
-fn marked_record(
+pub(super) fn marked_record(
     directory: &Directory,
     key: &ObjectKey,
     record: &Record,
@@ -292,7 +335,12 @@ pub(crate) fn marked_for(
     call: &RequestContext,
     stored: StoredObject,
 ) -> Result<StoredObject, Status> {
-    if call.view.is_some() { marked(directory, stored) } else { Ok(stored) }
+    if call.view.is_none() {
+        return Ok(stored);
+    }
+    // The response of a flattened view has its other names.
+    let record = marked_record(directory, &stored.key, &stored.record, stored.revision)?;
+    Ok(StoredObject { record, ..stored })
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub(crate) async fn view_slices(
 ) -> Result<ObjectSlices, Status> {
     let part = ViewPart { view, target, selection, at: None, after: None, limit: None };
     let read = part.read(context, &call.charge).await?;
+    // The objects are selected already; those of a flattened view by names that their keys do not have.
+    let selection = &ObjectSelection::everything();
     Ok(ObjectSlices::of(ObjectRange { context, call, target, selection }, read.revision, read.objects))
 }
 
@@ -85,12 +87,12 @@ pub(crate) async fn check_visible(
 }
 
 /// Returns the place of an object in a list: its logical cluster and namespace, and its name.
-fn position(key: &ObjectKey) -> (String, String) {
+pub(super) fn position(key: &ObjectKey) -> (String, String) {
     let namespace = key.namespace().map(|namespace| namespace.as_str()).unwrap_or_default();
     (format!("{}/{namespace}", key.cluster), key.name.as_str().to_owned())
 }
 
-fn key_after(target: &ResourceTarget, place: &ListPosition) -> Result<ObjectKey, Status> {
+pub(super) fn key_after(target: &ResourceTarget, place: &ListPosition) -> Result<ObjectKey, Status> {
     let bad = || Status::bad_request("continue key is not valid");
     let (cluster, namespace) = place.last.0.split_once('/').ok_or_else(bad)?;
     let scope = match namespace {

@@ -20,13 +20,17 @@ use crate::{
     permission_policy::PolicySources,
     request::{RequestContext, method_not_allowed},
     routing::{
+        attributes::Attributes,
         path::RequestedCluster,
         routes::{self, RouteEndpoint, RoutePolicy},
     },
     views::ApiView,
 };
 
-use super::{agents, console, head::RequestHead, missing_workspace, proxied_paths::PathRewriter, view};
+use super::{
+    agents, all_clusters, console, flattened, head::RequestHead, lifecycle, missing_workspace,
+    proxied_paths::PathRewriter, view,
+};
 
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
@@ -64,9 +68,10 @@ pub(super) async fn authenticate(
     access: &AccessContext,
     peer: &Peer,
     headers: &mut HeaderMap,
+    named: &RequestedCluster,
 ) -> Result<Identity, Status> {
     let started = Instant::now();
-    let found = access.authenticator.authenticate(peer, headers).await;
+    let found = access.authenticator.authenticate(peer, headers, named).await;
     // Only service accounts belong to a single logical cluster.
     let user = found
         .as_ref()
@@ -92,16 +97,24 @@ pub(super) async fn authorize_request(
     if identity.is_anonymous() && !access.authenticator.allows_anonymous(&head.path) {
         return Err(Status::unauthorized());
     }
+    if let Some(export) = head.view.clone().filter(|_| head.is_flattened) {
+        return Box::pin(flattened::authorize(context, export, head, (identity, headers))).await;
+    }
+    if let Some(step) = head.step.clone() {
+        return Box::pin(lifecycle::authorize(context, *step, head, (identity, headers))).await;
+    }
     if let Some(export) = head.view.clone() {
         return Box::pin(view::authorize(access, export, head, (identity, headers))).await;
     }
-    let (head, mounted) = match PathRewriter::of(context, &head, &identity) {
+    let exchanges = is_exchange(&head.attributes);
+    let rewriter = if exchanges { None } else { PathRewriter::of(context, &head, &identity) };
+    let (head, mounted) = match rewriter {
         Some(rewriter) => Box::pin(rewriter.rewrite(head)).await?,
         None => (head, None),
     };
-    let server_wide = head.route.is_some_and(|route| route.policy == RoutePolicy::Server);
+    let server_wide = exchanges || head.route.is_some_and(|route| route.policy == RoutePolicy::Server);
     if head.named == RequestedCluster::All && !server_wide {
-        return Err(refuse_all_clusters(&head, &identity));
+        return Box::pin(all_clusters::authorize(access, head, identity, headers)).await;
     }
     let named =
         if server_wide { &RequestedCluster::Path(portolan_types::LogicalClusterPath::root()) } else { &head.named };
@@ -142,6 +155,9 @@ pub(super) async fn authorize_request(
             });
         }
     };
+    if !server_wide {
+        cluster.check_active(&head.path)?;
+    }
     if PolicySources::may_bound(&identity.user, &head.attributes) {
         let policies = PolicySources { store: &access.store, rbac: &access.rbac, kinds: context.kinds };
         Box::pin(policies.check(cluster.id, identity.requester(), &head.attributes)).await?;
@@ -175,6 +191,15 @@ fn is_get_only(path: &str) -> bool {
         || path.matches('/').count() == 3 && path.starts_with("/apis/")
 }
 
+/// Returns true for the exchange of a token for a certificate. The certificate is valid in every logical cluster, so
+/// the server answers it under each path, also of a mount or of none, and clients without credentials learn nothing.
+fn is_exchange(attributes: &Attributes) -> bool {
+    attributes.resource == "tokencredentialrequests"
+        && attributes.group == "login.concierge.pinniped.dev"
+        && attributes.verb == "create"
+        && attributes.subresource.is_empty()
+}
+
 /// Returns true for paths that need no authorization, and so no read of RBAC from the store: the default of
 /// kube-apiserver's `--authorization-always-allow-paths`.
 fn is_always_allowed(head: &RequestHead) -> bool {
@@ -194,18 +219,14 @@ async fn authorize_missing(
     Ok(AuthorizedRequest { endpoint: route.endpoint, head, identity, view: None, cluster, charged })
 }
 
-/// Refuses a request to all logical clusters, which only server-internal clients may read.
-fn refuse_all_clusters(head: &RequestHead, identity: &Identity) -> Status {
-    match head.attributes.verb.as_str() {
-        "list" | "watch" => head.attributes.denial(&identity.user, ""),
-        _ if head.attributes.is_resource() => method_not_allowed(),
-        _ => head.attributes.denial(&identity.user, ""),
-    }
-}
-
 impl AuthorizedRequest {
     pub(super) fn verb(&self) -> &str {
         &self.head.attributes.verb
+    }
+
+    /// Returns true for a request through a flattened view, whose body can have names of it.
+    pub(super) fn is_flattened(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.flattened.is_some())
     }
 
     pub(super) fn is_watch(&self) -> bool {
@@ -263,7 +284,7 @@ impl AuthorizedRequest {
 
     pub(super) fn into_call(self, received: ReceivedRequest) -> RequestContext {
         let ReceivedRequest { parts, body, deadline, charge, labels } = received;
-        let RequestHead { path, query, method, captures, attributes, .. } = self.head;
+        let RequestHead { path, query, method, captures, attributes, lifecycle, spans_all, .. } = self.head;
         RequestContext {
             method,
             endpoint: self.endpoint,
@@ -279,6 +300,8 @@ impl AuthorizedRequest {
             identity: self.identity,
             cluster: self.cluster,
             view: self.view,
+            lifecycle,
+            spans_all,
             attributes,
             labels,
             warnings: Warnings::default(),

@@ -13,6 +13,7 @@ use crate::{
         query::Query,
         routes::{self, Captures, Route, RouteEndpoint, RoutePolicy},
     },
+    views::{LifecycleView, StepAddress},
 };
 
 /// Parsed URL and method of a request.
@@ -20,6 +21,14 @@ pub(super) struct RequestHead {
     pub(super) named: RequestedCluster,
     /// Export through whose view the logical cluster is seen.
     pub(super) view: Option<ExportAddress>,
+    /// True if the view is flattened.
+    pub(super) is_flattened: bool,
+    /// Step whose pending logical clusters are seen.
+    pub(super) step: Option<Box<StepAddress>>,
+    /// View of the step, once the request is authorized.
+    pub(super) lifecycle: Option<Arc<LifecycleView>>,
+    /// True for an authorized request to all logical clusters.
+    pub(super) spans_all: bool,
     pub(super) path: String,
     pub(super) query: Query,
     pub(super) method: Method,
@@ -57,10 +66,24 @@ pub(super) fn parse_head(parts: &Parts) -> Result<RequestHead, Status> {
     let (route, captures) = routes::find(&target.segments).unzip();
     let mut captures = captures.unwrap_or_default();
     captures.watched = watched;
-    let (named, view) = (target.cluster, target.view);
-    let (method, attributes) = (parts.method.clone(), Arc::default());
-    Ok(RequestHead { named, view, path, query, method, route, captures, attributes, reason: String::new() }
-        .with_attributes())
+    let (named, view, is_flattened) = (target.cluster, target.view, target.is_flattened);
+    let (step, method, attributes) = (target.step, parts.method.clone(), Arc::default());
+    Ok(RequestHead {
+        named,
+        view,
+        is_flattened,
+        step,
+        lifecycle: None,
+        spans_all: false,
+        path,
+        query,
+        method,
+        route,
+        captures,
+        attributes,
+        reason: String::new(),
+    }
+    .with_attributes())
 }
 
 /// Rewrites the old form of a watch, `/api/v1/watch/namespaces/a/pods/p`, to query parameters. Returns the name of a

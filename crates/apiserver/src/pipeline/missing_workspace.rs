@@ -62,6 +62,7 @@ pub(super) async fn stand_in(
         since: ResourceVersion::FIRST,
         phase: ClusterPhase::Ready,
         limits: None,
+        lifecycle: None,
     }))
 }
 

@@ -3,10 +3,13 @@
 //! router, which come with their request as a [`RouteHandler`].
 
 mod agents;
+mod all_clusters;
 mod authorization;
 mod body;
 mod console;
+mod flattened;
 mod head;
+mod lifecycle;
 mod missing_workspace;
 mod proxied_paths;
 mod record;
@@ -90,7 +93,7 @@ async fn run_stages(
     let is_health = head.is_health();
     // Boxed, so that a request that waits for a seat or a body does not keep the state of these stages.
     let admitting = Box::pin(async {
-        let identity = authorization::authenticate(&api.access, peer, &mut parts.headers).await;
+        let identity = authorization::authenticate(&api.access, peer, &mut parts.headers, &head.named).await;
         if let Some(auditor) = &api.auditor {
             record.audit_received(auditor, &parts, &head, identity.as_ref().ok());
         }
@@ -103,7 +106,7 @@ async fn run_stages(
             .await
             .inspect_err(|why| record.record_refusal(why))
     });
-    let admitted = if is_health {
+    let mut admitted = if is_health {
         tokio::time::timeout(HEALTH_TIMEOUT, admitting).await.map_err(|_| timed_out())??
     } else {
         admitting.await?
@@ -127,6 +130,13 @@ async fn run_stages(
         receive_body(&api.limiter, &parts, body, bounds).await?
     };
     record.audit_body(&parts.headers, &body);
+    if admitted.is_flattened() {
+        let context = AuthorizationContext { access: &api.access, kinds: &api.kinds };
+        let named = Box::pin(flattened::after_body(context, admitted, (&mut parts.headers, &body)));
+        admitted = named.await.inspect_err(|why| record.record_refusal(why))?;
+        record.record_cluster(&admitted);
+    }
+    let flow_key = admitted.flow_key(api.directory());
     api.metrics.body(record.labels(), admitted.verb(), body.len());
     let RequestPermits { permit, short } = acquire_permits(api, &admitted, &flow_key, limit / QUEUE_FRACTION).await?;
     // A backup has no deadline; any other body must be read in time.

@@ -1,14 +1,14 @@
 //! Objects that are computed and never stored: the logical cluster's view of itself (`logicalclusters.core.kcp.io`),
 //! the server as a shard (`shards.core.kcp.io`) and the health of its components (`componentstatuses`).
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use portolan_store::StoredObject;
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, lifecycle::LifecycleStage};
 use serde_json::{Value, json};
 
 use crate::{
-    directory::{ClusterPhase, LogicalCluster, MAX_BYTES_ANNOTATION, MAX_OBJECTS_ANNOTATION},
+    directory::{LogicalCluster, records},
     request::ResourceTarget,
 };
 
@@ -18,6 +18,8 @@ use super::{ComputedResource, hooks_of_resource};
 const LOGICAL_CLUSTER_NAME: &str = "cluster";
 /// Name of the only Shard.
 const SHARD_NAME: &str = "root";
+/// Annotation with the user who created the workspace.
+const OWNER_ANNOTATION: &str = "experimental.tenancy.kcp.io/owner";
 /// Components that clients expect. All run in this process, which ends when one of them fails.
 const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
 
@@ -36,22 +38,34 @@ fn logical_cluster_uid(cluster: LogicalClusterId) -> String {
     cluster.to_string()
 }
 
-/// Returns the computed objects of a resource, or the one with a name; `None` when the resource is stored.
+/// Returns the computed objects of a resource, or the one with a name; `None` when the resource is stored. `url` is
+/// that of the server.
 pub(crate) fn computed_objects(
     cluster: &LogicalCluster,
     target: &ResourceTarget,
     name: Option<&str>,
-    address: SocketAddr,
+    url: &str,
 ) -> Option<Vec<StoredObject>> {
     let storage = &target.kind.storage;
     let all = match hooks_of_resource(&storage.group, &storage.resource).computed? {
-        ComputedResource::LogicalCluster => vec![(LOGICAL_CLUSTER_NAME, logical_cluster_object(cluster, address))],
-        ComputedResource::Shards if cluster.id == LogicalClusterId::ROOT => vec![(SHARD_NAME, shard(cluster, address))],
+        ComputedResource::LogicalCluster => vec![(LOGICAL_CLUSTER_NAME, logical_cluster_object(cluster, url))],
+        ComputedResource::Shards if cluster.id == LogicalClusterId::ROOT => vec![(SHARD_NAME, shard(cluster, url))],
         ComputedResource::Shards => Vec::new(),
         ComputedResource::Components => COMPONENTS.map(|name| (name, component(name))).to_vec(),
     };
     let wanted = all.into_iter().filter(|(own, _)| name.is_none_or(|name| name == *own));
     Some(wanted.map(|(own, object)| to_stored(cluster, target, own, &object)).collect())
+}
+
+/// Returns the LogicalCluster object of a logical cluster with the revision of its record.
+pub(crate) fn stored_logical_cluster(cluster: &LogicalCluster, revision: ResourceVersion, url: &str) -> StoredObject {
+    let name = LOGICAL_CLUSTER_NAME.parse().expect("the name is a constant");
+    StoredObject {
+        key: ObjectKey::cluster_scoped(cluster.id, records(), name),
+        revision,
+        created: cluster.since,
+        record: Arc::new(Record::of(&logical_cluster_object(cluster, url))),
+    }
 }
 
 fn to_stored(cluster: &LogicalCluster, target: &ResourceTarget, name: &str, object: &Value) -> StoredObject {
@@ -73,8 +87,7 @@ fn component(name: &str) -> Value {
     })
 }
 
-fn shard(root: &LogicalCluster, address: SocketAddr) -> Value {
-    let url = format!("https://{address}");
+fn shard(root: &LogicalCluster, url: &str) -> Value {
     json!({
         "apiVersion": "core.kcp.io/v1alpha1",
         "kind": "Shard",
@@ -83,11 +96,7 @@ fn shard(root: &LogicalCluster, address: SocketAddr) -> Value {
     })
 }
 
-fn logical_cluster_object(cluster: &LogicalCluster, address: SocketAddr) -> Value {
-    let phase = match cluster.phase {
-        ClusterPhase::Ready => "Ready",
-        ClusterPhase::Deleting => "Unavailable",
-    };
+fn logical_cluster_object(cluster: &LogicalCluster, url: &str) -> Value {
     let mut object = json!({
         "apiVersion": "core.kcp.io/v1alpha1",
         "kind": "LogicalCluster",
@@ -98,14 +107,23 @@ fn logical_cluster_object(cluster: &LogicalCluster, address: SocketAddr) -> Valu
             "annotations": {"kcp.io/cluster": cluster.id.to_string(), "kcp.io/path": cluster.path},
         },
         "spec": {},
-        "status": {"phase": phase, "URL": format!("https://{address}/clusters/{}", cluster.path)},
+        "status": {"URL": format!("{url}/clusters/{}", cluster.path)},
     });
+    cluster.show_stage(&mut object);
+    if let Some(lifecycle) = &cluster.lifecycle {
+        for stage in LifecycleStage::ALL.into_iter().filter(|stage| !lifecycle.steps(*stage).is_empty()) {
+            object["spec"][stage.steps()] = lifecycle.steps(stage).into();
+        }
+        let owner = json!({"username": lifecycle.owner, "groups": lifecycle.owner_groups}).to_string();
+        object["metadata"]["annotations"][OWNER_ANNOTATION] = owner.into();
+        if !lifecycle.deleted.is_empty() {
+            object["metadata"]["deletionTimestamp"] = lifecycle.deleted.as_str().into();
+        }
+    }
     if let Some(limits) = &cluster.limits {
         let annotations = &mut object["metadata"]["annotations"];
-        for (key, limit) in [(MAX_OBJECTS_ANNOTATION, limits.objects), (MAX_BYTES_ANNOTATION, limits.bytes)] {
-            if let Some(limit) = limit {
-                annotations[key] = limit.to_string().into();
-            }
+        for (key, value) in limits.annotations() {
+            annotations[key] = value.into();
         }
     }
     if let Some((parent, uid)) = cluster.parent.zip(cluster.workspace.as_ref()) {

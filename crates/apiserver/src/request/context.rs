@@ -22,7 +22,7 @@ use crate::{
         query::Query,
         routes::{Captures, RouteEndpoint},
     },
-    views::ApiView,
+    views::{ApiView, LifecycleView, flattened::FlattenedNames},
 };
 
 use super::ResourceTarget;
@@ -47,6 +47,10 @@ pub(crate) struct RequestContext {
     pub(crate) cluster: Arc<LogicalCluster>,
     /// View that the request goes through.
     pub(crate) view: Option<Arc<ApiView>>,
+    /// View of an initializer or terminator that the request goes through.
+    pub(crate) lifecycle: Option<Arc<LifecycleView>>,
+    /// True if it is about all logical clusters.
+    pub(crate) spans_all: bool,
     pub(crate) attributes: Arc<Attributes>,
     /// Metric labels.
     pub(crate) labels: RequestLabels,
@@ -73,6 +77,16 @@ impl RequestContext {
     /// Returns true for watches and streams.
     pub(crate) fn is_long_running(&self) -> bool {
         self.attributes.is_long_running()
+    }
+
+    /// Returns the names of the flattened view that the request goes through to the logical cluster of a consumer.
+    pub(crate) fn flattened(&self) -> Option<&Arc<FlattenedNames>> {
+        self.view.as_ref().filter(|view| view.target.is_some())?.flattened.as_ref()
+    }
+
+    /// Returns the view of a step, for a request about the LogicalClusters that wait for it.
+    pub(crate) fn waiting(&self) -> Option<&Arc<LifecycleView>> {
+        self.lifecycle.as_ref().filter(|view| !view.is_content)
     }
 
     /// Adds texts for `Warning` headers.

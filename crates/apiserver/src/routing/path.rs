@@ -2,7 +2,7 @@
 
 use portolan_types::{LogicalClusterId, LogicalClusterPath, Status, apis::ExportAddress};
 
-use crate::views;
+use crate::views::{self, StepAddress};
 
 /// Longest request target, in bytes.
 pub(crate) const MAX_TARGET: usize = 8 * 1024;
@@ -39,6 +39,10 @@ pub(crate) struct UrlPath {
     pub(crate) cluster: RequestedCluster,
     /// Export through whose view the logical cluster is seen.
     pub(crate) view: Option<ExportAddress>,
+    /// True if the view is flattened: names in the request tell the logical cluster.
+    pub(crate) is_flattened: bool,
+    /// Step whose pending logical clusters are seen.
+    pub(crate) step: Option<Box<StepAddress>>,
     /// Decoded segments after the logical cluster.
     pub(crate) segments: Vec<String>,
 }
@@ -58,21 +62,51 @@ impl UrlPath {
             inner => inner.split('/').map(decode).collect::<Result<Vec<_>, _>>()?,
         };
         if segments.first().is_some_and(|first| first == "services") {
+            if let Some(export) = views::flattened_export_of(&segments) {
+                segments.iter().take(views::FLATTENED_SEGMENTS + 1).try_for_each(|segment| check_literal(segment))?;
+                let rest = segments.split_off(views::FLATTENED_SEGMENTS);
+                let cluster = RequestedCluster::Id(export.cluster);
+                return Ok(Self { cluster, view: Some(export), is_flattened: true, step: None, segments: rest });
+            }
+            if let Some(step) = StepAddress::of(&segments) {
+                segments.iter().take(views::STEP_SEGMENTS).try_for_each(|segment| check_literal(segment))?;
+                let rest = segments.split_off(views::STEP_SEGMENTS);
+                let cluster = named(&segments[views::STEP_SEGMENTS - 1]);
+                return Ok(Self {
+                    cluster,
+                    view: None,
+                    is_flattened: false,
+                    step: Some(Box::new(step)),
+                    segments: rest,
+                });
+            }
             segments.iter().take(views::SEGMENTS).try_for_each(|segment| check_literal(segment))?;
             let view = Some(views::export_of(&segments).ok_or_else(Status::no_such_path)?);
             let rest = segments.split_off(views::SEGMENTS);
-            return Ok(Self { cluster: named(&segments[views::SEGMENTS - 1]), view, segments: rest });
+            return Ok(Self {
+                cluster: named(&segments[views::SEGMENTS - 1]),
+                view,
+                is_flattened: false,
+                step: None,
+                segments: rest,
+            });
         }
         let is_below = segments.first().is_some_and(|first| first == "clusters");
         segments.iter().take(if is_below { 3 } else { 1 }).try_for_each(|segment| check_literal(segment))?;
         if !is_below {
-            return Ok(Self { cluster: RequestedCluster::Unspecified, view: None, segments });
+            return Ok(Self {
+                cluster: RequestedCluster::Unspecified,
+                view: None,
+                is_flattened: false,
+                step: None,
+                segments,
+            });
         }
         if segments.len() < 2 {
             return Err(Status::no_such_path());
         }
         let rest = segments.split_off(2);
-        Ok(Self { cluster: named(&segments[1]), view: None, segments: rest })
+        Ok(Self { cluster: named(&segments[1]), view: None, is_flattened: false, step: None, segments: rest })
     }
 
     /// Returns the path within the logical cluster, as policies name it.

@@ -2,6 +2,7 @@
 //! it needs; only the pipeline, the entry points of handlers and the HTTP floor take the whole server.
 
 mod assembly;
+mod lifecycle;
 
 use std::sync::Arc;
 
@@ -23,10 +24,12 @@ use tokio::task::JoinSet;
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
     admission::{TemplateCharge, TemplateOwner, TemplateQuotaWrites, templates},
+    aggregation::AggregatedResources,
     audit::Auditor,
     authn::{AccessContext, BootstrapTokens, ClientTrust, Identity, ServiceAccountTokens, TokenKeys},
     authz::{Authorizer, UseGrants},
     commit::default_limits,
+    front_proxy::FrontProxies,
     kinds::DefinitionCatalog,
     limits::{FairShare, RequestLimiter},
     metrics::{CacheSizes, FailedHealthChecks, Metrics, ServerVersion, metered},
@@ -67,6 +70,8 @@ pub struct ApiServer {
     pub(crate) limiter: Arc<RequestLimiter>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) failing: FailedHealthChecks,
+    pub(crate) aggregated: AggregatedResources,
+    pub(crate) front_proxies: FrontProxies,
     /// Audit, if it is configured.
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) client_trust: ClientTrust,
@@ -92,7 +97,7 @@ impl ApiServer {
         let storage = Arc::new(open_storage(store.clone(), &config).await.map_err(StartError::Directory)?);
         let keys = TokenKeys { signing: &pki.service_accounts, verifying: &pki.verification_keys };
         let tokens = ServiceAccountTokens::new(&keys, config.issuer.clone(), store.clone(), config.seams.clone())?;
-        let tokens = Arc::new(tokens);
+        let tokens = Arc::new(tokens.within(storage.directory.clone()));
         let bootstrap_tokens = Arc::new(BootstrapTokens::new(store, config.seams.clone()));
         let parts = SharedParts::new(storage, metrics, &config)?;
         let access = Arc::new(parts.access(&config, &tokens, &bootstrap_tokens, &pki)?);
@@ -104,6 +109,8 @@ impl ApiServer {
             writes: Arc::new(parts.writes(&config, &reads)),
             watches: Arc::new(parts.watches(&reads, &access)),
             failing: FailedHealthChecks::default(),
+            aggregated: AggregatedResources::default(),
+            front_proxies: FrontProxies::new(&pki.continue_key),
             auditor,
             client_trust: ClientTrust::open(&pki.ca, &config.access)?,
             storage: parts.storage,
@@ -136,9 +143,14 @@ impl ApiServer {
         Arc::new(self.kinds.clone())
     }
 
-    /// Returns the address at which clients reach the server.
+    /// Returns the URL at which clients reach the server, without a path.
+    pub fn url(&self) -> String {
+        self.config.public_url()
+    }
+
+    /// Returns an address at which clients on this machine reach the server.
     pub fn address(&self) -> std::net::SocketAddr {
-        crate::pki::reachable(self.config.bind_address)
+        crate::config::reachable(self.config.bind_address)
     }
 
     /// Returns the authorizer.

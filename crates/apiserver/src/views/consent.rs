@@ -77,13 +77,25 @@ impl Consent {
             let reads = matches!(verb, "get" | "list" | "watch");
             return if reads { Answer::Granted(Grant::OwnBindings) } else { Answer::WithoutVerb };
         }
-        let claim = self.claims.iter().find(|claim| apis::claimed_resource(claim) == *resource);
+        let claim = self.claims.iter().find(|claim| claimed_forms(claim).contains(resource));
         match claim {
             None => Answer::Unknown,
             Some(claim) if !apis::has_verb(claim, verb) => Answer::WithoutVerb,
             Some(claim) => selector_of(claim).map_or(Answer::WithoutVerb, Answer::Granted),
         }
     }
+}
+
+/// Returns the resources of a claim: the claimed one, and the other form of the same stored objects.
+pub(super) fn claimed_forms(claim: &Value) -> Vec<GroupResource> {
+    let claimed = apis::claimed_resource(claim);
+    let other = match (&*claimed.group, &*claimed.resource) {
+        ("", "events") => Some("events.k8s.io"),
+        ("events.k8s.io", "events") => Some(""),
+        _ => None,
+    };
+    let other = other.map(|group| GroupResource::new(group, "events"));
+    [claimed].into_iter().chain(other).collect()
 }
 
 /// Returns the objects that a claim selects; `None` for a selector that cannot be read.
@@ -174,6 +186,7 @@ mod tests {
         let claimed = json!([
             {"resource": "configmaps", "verbs": ["*"]}, {"resource": "secrets", "verbs": ["get"]},
             {"group": "other.dev", "resource": "things", "verbs": ["*"]}, {"resource": "pods", "verbs": ["*"]},
+            {"resource": "events", "verbs": ["create"]},
         ]);
         let mut things = claim("things", json!(["*"]), all());
         things["group"] = "other.dev".into();
@@ -183,6 +196,7 @@ mod tests {
             things,
             claim("pods", json!(["*"]), json!({})),
             claim("services", json!(["*"]), all()),
+            claim("events", json!(["*"]), all()),
         ]);
         let consent = Consent::of(&binding(LogicalClusterId::new(7), "id", accepted), &export(claimed)).unwrap();
         let labelled = Answer::Granted(Grant::Labelled(LabelSelector::parse("a=b").unwrap()));
@@ -196,6 +210,8 @@ mod tests {
             ("what only the consumer wants", "", "services", "get", Answer::Unknown),
             ("its binding", "apis.kcp.io", "apibindings", "list", Answer::Granted(Grant::OwnBindings)),
             ("a write of its binding", "apis.kcp.io", "apibindings", "update", Answer::WithoutVerb),
+            ("events in their other form", "events.k8s.io", "events", "create", Answer::Granted(Grant::All)),
+            ("a verb on them that is not claimed", "events.k8s.io", "events", "list", Answer::WithoutVerb),
             ("anything else", "", "namespaces", "get", Answer::Unknown),
         ] {
             assert_eq!(consent.grant(&GroupResource::new(group, resource), verb), expected, "{what}");

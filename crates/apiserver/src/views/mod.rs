@@ -18,11 +18,14 @@
 mod address;
 mod consent;
 mod events;
+pub(crate) mod flattened;
+mod lifecycle;
 mod view;
 
-pub(crate) use address::{SEGMENTS, export_of};
+pub(crate) use address::{FLATTENED_SEGMENTS, SEGMENTS, export_of, flattened_export_of};
 #[cfg(test)]
 pub(crate) use consent::ViewedExport;
 pub(crate) use consent::{Answer, Grant};
 pub(crate) use events::{ViewEvents, WatchedResource};
+pub(crate) use lifecycle::{LifecycleView, STEP_SEGMENTS, StepAddress};
 pub(crate) use view::{ApiView, Members};

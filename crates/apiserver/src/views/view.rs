@@ -1,6 +1,6 @@
 //! View of an export: the request's rights and the logical clusters that consent.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use portolan_store::{DynStore, RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -9,9 +9,12 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use crate::errors::status_for;
+use crate::{authz::shared_objects, errors::status_for};
 
-use super::consent::{Answer, Consent, Grant, ViewedExport, consent_of};
+use super::{
+    consent::{Answer, Consent, Grant, ViewedExport, claimed_forms, consent_of},
+    flattened::FlattenedNames,
+};
 
 /// View of an export, for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub(crate) struct ApiView {
     pub(crate) target: Option<LogicalClusterId>,
     /// Objects that the request may see in its logical cluster; `None` if it is about all, or about no resource.
     pub(crate) grant: Option<Grant>,
+    /// Names of a flattened view; `None` for a view that shows objects under their own names.
+    pub(crate) flattened: Option<Arc<FlattenedNames>>,
 }
 
 /// Logical clusters of a view and what may be seen in each, at one revision.
@@ -46,7 +51,7 @@ impl ApiView {
             return Ok(None);
         }
         let export = ViewedExport { address: address.clone(), object, identity };
-        Ok(Some(Self { export, target, grant: None }))
+        Ok(Some(Self { export, target, grant: None, flattened: None }))
     }
 
     /// Returns the selector of bindings to the export.
@@ -92,6 +97,11 @@ impl ApiView {
                 grants.entry(key.cluster).or_insert(grant);
             }
         }
+        if let Some(names) = &self.flattened {
+            // The logical cluster of the export is no consumer, even if it binds its own export.
+            grants.remove(&names.own());
+            grants.extend((names.shows_own && self.target.is_none()).then(|| (names.own(), Grant::All)));
+        }
         Ok(Members { revision, grants })
     }
 
@@ -100,13 +110,20 @@ impl ApiView {
         self.grant.as_ref().is_none_or(|grant| grant.admits_tree(value, &self.export))
     }
 
+    /// Returns true for a resource of which consumers have objects that all logical clusters share. A flattened view shows
+    /// the shared ConfigMap of the export's logical cluster alone.
+    pub(crate) fn shows_shared(&self, resource: &GroupResource) -> bool {
+        let is_shown_once = self.flattened.is_some() && resource.group.is_empty();
+        !is_shown_once && shared_objects::has_shared(resource, None)
+    }
+
     /// Returns the resources of the view: those that the export offers and claims, and its bindings.
     pub(crate) fn resources(&self) -> Vec<GroupResource> {
         let offered = self.export.object.pointer("/spec/resources").and_then(Value::as_array);
         let text = |own: &Value, key: &str| own.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let offered =
             offered.into_iter().flatten().map(|own| GroupResource::new(text(own, "group"), text(own, "name")));
-        let claimed = apis::claims_of(&self.export.object).iter().map(apis::claimed_resource);
+        let claimed = apis::claims_of(&self.export.object).iter().flat_map(claimed_forms);
         offered.chain(claimed).chain([apis::resource(apis::BINDINGS)]).collect()
     }
 

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use portolan_kinds::Served;
-use portolan_types::Status;
+use portolan_types::{Reason, Status};
 
 use crate::{
     authn::AccessContext,
-    authz::{AuthorizationDecision, Authorizer as _, authorize_provider},
+    authz::{AuthorizationDecision, StepAccess, authorize_provider},
     kinds::DefinitionCatalog,
     permission_policy::PolicySources,
     reach::{ClusterReach, ReachRights},
     request::{RequestContext, ResourceTarget},
-    views::ApiView,
+    views::{ApiView, LifecycleView},
 };
 
 use super::WatchContext;
@@ -36,12 +36,21 @@ impl<'a> WatchAccess<'a> {
     }
 
     /// Checks if the watch may continue. As in kube-apiserver, a watch of custom resources ends when their definition
-    /// changes, and the client starts it again.
+    /// changes, and the client starts it again. It ends in the same way with the credential of its user: the tokens of
+    /// pods are renewed, and clients that start again use the new one, but fail at an error among the events.
     ///
     /// # Errors
-    /// Fails if the user lost the right to watch, the token has expired, or the logical cluster is gone. 410 when other
-    /// physical clusters are in reach: no event shows those that are new, or hides those that are not.
+    /// Fails if the user lost the right to watch, or the logical cluster is gone. 410 when other physical clusters are
+    /// in reach: no event shows those that are new, or hides those that are not.
     pub(super) async fn is_allowed(&self) -> Result<bool, Status> {
+        match self.check().await {
+            Err(denied) if denied.reason() == Reason::Unauthorized => Ok(false),
+            checked => checked,
+        }
+    }
+
+    /// Checks as [`Self::is_allowed`], with 401 if the credential has ended.
+    async fn check(&self) -> Result<bool, Status> {
         let Self { context, call, target, reach_rights } = *self;
         let WatchContext { access, reads, kinds, .. } = context;
         if access.directory.by_id(call.cluster.id).is_none() {
@@ -50,10 +59,14 @@ impl<'a> WatchAccess<'a> {
         if let Some(view) = &call.view {
             return is_unchanged(view, access, call).await;
         }
+        if let Some(view) = &call.lifecycle {
+            check_step(view, access, call).await?;
+            return Ok(true);
+        }
         let (identity, cluster) = (&call.identity, call.cluster.id);
         identity.check_again(&access.authenticator, &*access.rbac, cluster, &call.attributes).await?;
         if let AuthorizationDecision::Denied(why) =
-            access.rbac.authorize(cluster, &identity.user, &call.attributes).await?
+            Box::pin(access.rbac.authorize_identity(cluster, identity, &call.attributes)).await?
         {
             return Err(call.attributes.denial(&identity.user, &why));
         }
@@ -79,6 +92,12 @@ async fn is_unchanged(view: &ApiView, access: &AccessContext, call: &RequestCont
     let (address, identity, attributes) = (&view.export.address, &call.identity, &call.attributes);
     identity.check_again(&access.authenticator, &*access.rbac, address.cluster, attributes).await?;
     authorize_provider(&access.rbac, address, identity.requester(), attributes).await?;
+    if view.flattened.as_ref().is_some_and(|names| names.shows_own) {
+        let verdict = access.rbac.authorize_identity(address.cluster, identity, attributes).await?;
+        if !verdict.is_allowed() {
+            return Err(Status::expired("the workspace of the APIExport is not shown any more: list again"));
+        }
+    }
     let now = ApiView::open(&access.store, address, view.target).await?;
     let spec = |view: &ApiView| view.export.object.get("spec").cloned();
     let is_same = |now: ApiView| now.export.identity == view.export.identity && spec(&now) == spec(view);
@@ -86,6 +105,23 @@ async fn is_unchanged(view: &ApiView, access: &AccessContext, call: &RequestCont
         return Ok(true);
     }
     Err(Status::expired("the APIExport has changed: list again"))
+}
+
+/// Checks that a watch through the view of a step may continue: its user still has the provider's right, and a watch of
+/// the content of a workspace that the step is pending.
+///
+/// # Errors
+/// 403 otherwise.
+async fn check_step(view: &LifecycleView, access: &AccessContext, call: &RequestContext) -> Result<(), Status> {
+    let (identity, attributes) = (&call.identity, &call.attributes);
+    identity.check_again(&access.authenticator, &*access.rbac, view.home, attributes).await?;
+    let steps = StepAccess { rbac: &access.rbac, store: &access.store, view };
+    steps.check_right(identity.requester(), attributes).await?;
+    if view.is_content {
+        let cluster = access.directory.by_id(call.cluster.id).ok_or_else(Status::no_such_path)?;
+        steps.acting_user(&cluster, identity.requester(), attributes).await?;
+    }
+    Ok(())
 }
 
 /// Returns true if a resource is still defined as at the start of the watch. While a definition is being deleted,

@@ -22,7 +22,10 @@ use crate::{
     kinds::DefinitionCatalog,
     limits::{FlowKey, Permit},
     metrics::{GaugeGuard, Metrics},
-    objects::{ObjectSlices, ReadContext, snapshot, view_slices, wait_for_revision},
+    objects::{
+        AllClusterEvents, LifecycleItems, ObjectSlices, ReadContext, all_cluster_slices, snapshot, view_slices,
+        wait_for_revision, waiting_slices,
+    },
     options::{WatchFrom, WatchOptions},
     reach::{ClusterReach, ReachEvents, ReachRights, physical_clusters},
     request::{RequestContext, ResourceTarget},
@@ -156,6 +159,12 @@ async fn start(
                 return Ok(WatchStart { initial: None, after: at, events: Box::new(FailedWatch { after: at, error }) });
             }
             let slices = match &call.view {
+                None if call.spans_all => {
+                    Box::pin(all_cluster_slices(context, call, target, &options.selection)).await?
+                }
+                None if call.waiting().is_some() => {
+                    Box::pin(waiting_slices(context, call, target, &options.selection)).await?
+                }
                 None => snapshot(context, call, target, &options.selection).await?,
                 Some(view) => Box::pin(view_slices(context, call, (target, view), &options.selection)).await?,
             };
@@ -177,6 +186,22 @@ async fn open(
         return Ok(Box::new(FailedWatch { after, error }));
     }
     let store = &context.storage.store;
+    if call.spans_all {
+        let opened = AllClusterEvents::open(store, target.stored_as(), after.min(store.current())).await;
+        return match opened {
+            Ok(events) => Ok(Box::new(events)),
+            Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(FailedWatch { after, error })),
+            Err(error) => Err(status_for(&error)),
+        };
+    }
+    if let Some(view) = call.waiting() {
+        let items = LifecycleItems { store: store.clone(), view: view.clone(), url: context.url.clone() };
+        return match items.watch(after.min(store.current())).await {
+            Ok(events) => Ok(Box::new(events)),
+            Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(FailedWatch { after, error })),
+            Err(error) => Err(status_for(&error)),
+        };
+    }
     if let Some(view) = &call.view {
         let resource = WatchedResource { asked: target.resource(), stored: target.stored_as() };
         let opened = Box::pin(ViewEvents::open(store, view.clone(), resource, after.min(store.current()))).await;

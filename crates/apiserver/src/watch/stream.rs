@@ -19,7 +19,7 @@ use crate::{
     errors::deleted_unreadable,
     limits::Permit,
     metrics::{GaugeGuard, WatchMetrics},
-    objects::{ObjectSlices, ReadContext, marked_event, read_failed},
+    objects::{ObjectSlices, ReadContext, ViewMarks, marked_event, read_failed},
     reach::ReachRights,
     request::{RequestContext, ResourceTarget},
 };
@@ -203,13 +203,19 @@ impl RunningWatch {
             let shown = meanwhile(access, &mut self.timers, &mut self.stopping, shown).await?;
             let Some(event) = shown else { return Ok(None) };
             let mut event = from_shared(&self.context.reads, &self.call, event).await?;
-            if is_view {
+            if self.call.spans_all {
                 event = Arc::new(marked_event(&self.context.reads.storage.directory, &event)?);
+            }
+            if let Some(view) = &self.call.view {
+                let (directory, target) = (&self.context.reads.storage.directory, &self.filter.target);
+                let Some(marked) = (ViewMarks { directory, view, target }).event(&event)? else { continue };
+                event = Arc::new(marked);
             }
             if let Some((seen, record)) = self.filter.sees(&event)? {
                 let shown = EncodedObject { key: &event.key, record, revision: event.revision };
                 // Events that are rewritten for one logical cluster are not shared.
-                let frame = if is_view || self.reach_rights.is_some() {
+                let is_rewritten = is_view || self.call.spans_all || self.call.waiting().is_some();
+                let frame = if is_rewritten || self.reach_rights.is_some() {
                     self.encoder.initial(seen, shown)?
                 } else {
                     self.encoder.frame(&self.context.frames, seen, shown)?
@@ -254,7 +260,7 @@ impl RunningWatch {
 
 /// Rewrites the creation of an own object that replaces a shared one: watchers saw the shared one before.
 async fn from_shared(reads: &ReadContext, call: &RequestContext, event: Arc<Event>) -> Result<Arc<Event>, Status> {
-    if event.change == ChangeKind::Updated || !shared_objects::is_shared(&event.key) {
+    if event.change == ChangeKind::Updated || call.spans_all || !shared_objects::is_shared(&event.key) {
         return Ok(event);
     }
     let cluster = match &call.view {

@@ -251,7 +251,7 @@ async fn a_workspace_that_was_deleted_unread_is_made_anew_with_all_that_is_in_it
     }
     let going = admin.delete(&format!("{WORKSPACES}/team")).await.expect(200).json();
     assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
-    assert_eq!(inside.get(face).await.expect(200).json()["status"]["phase"], "Unavailable");
+    assert_eq!(inside.get(face).await.expect(200).json()["status"]["phase"], "Deleting");
     admin.post(WORKSPACES, team).await.expect(409);
 }
 

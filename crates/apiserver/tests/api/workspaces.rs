@@ -71,7 +71,7 @@ async fn the_type_of_a_workspace_is_resolved_when_it_is_created() {
         ("the type of root is for root", "root", "r", json!({"name": "root"}), Err("allows no parent workspace")),
         ("an unknown type", "root", "x", json!({"name": "nope"}), Err("workspace type \"nope\" does not exist")),
         ("an unknown path", "root", "x", at("root:nope", "universal"), Err("\"root:nope:universal\" does not exist")),
-        ("types that extend each other", "root", "x", json!({"name": "loop-a"}), Err("it extends itself")),
+        ("types that extend each other", "root", "x", json!({"name": "loop-a"}), Err("extends itself")),
     ] {
         let answer = admin.at(parent).post(WORKSPACES, workspace(name, of_type)).await;
         match expected {
@@ -130,8 +130,31 @@ async fn types_that_cannot_be_served_are_refused() {
     let admin = plane.admin();
     for (case, name, spec, expected) in [
         ("a reserved name", "any", json!({}), "is a reserved name"),
-        ("an initializer", "x", json!({"initializer": true}), "spec.initializer"),
-        ("a terminator", "x", json!({"terminator": true}), "spec.terminator"),
+        ("issuers", "x", json!({"authenticationConfigurations": [{"name": "A"}]}), "spec.authenticationConfigurations"),
+        (
+            "a binding to nothing",
+            "x",
+            json!({"defaultAPIBindings": [{"export": ""}]}),
+            "spec.defaultAPIBindings[0].export",
+        ),
+        (
+            "a binding to nowhere",
+            "x",
+            json!({"defaultAPIBindings": [{"path": "Root:", "export": "a"}]}),
+            "spec.defaultAPIBindings[0].path",
+        ),
+        (
+            "too many bindings",
+            "x",
+            json!({"defaultAPIBindings": (0..33).map(|n| json!({"export": format!("e{n}")})).collect::<Vec<_>>()}),
+            "has at most 32 entries",
+        ),
+        (
+            "maintained bindings",
+            "x",
+            json!({"defaultAPIBindingLifecycle": "Maintain"}),
+            "Maintain is not supported yet",
+        ),
         ("all and none", "x", json!({"limitAllowedParents": {"none": true, "types": [at("root", "a")]}}), "with types"),
         (
             "a reference without a name",

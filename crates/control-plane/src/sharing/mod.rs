@@ -6,8 +6,12 @@ mod tests;
 use std::sync::Arc;
 
 use portolan_apiserver::ApiServer;
-use portolan_controllers::{Loops, Plane, apis::ExportDirectory};
-use portolan_types::{LogicalClusterId, LogicalClusterPath};
+use portolan_controllers::{
+    Loops, Plane,
+    apis::{ExportDirectory, PendingBindings},
+};
+use portolan_types::{BoxFuture, LogicalClusterId, LogicalClusterPath, Status};
+use serde_json::Value;
 
 /// Directory of the API server, for the controllers of exports and bindings.
 pub(crate) struct SharedApis(Arc<ApiServer>);
@@ -30,6 +34,21 @@ impl ExportDirectory for SharedApis {
     }
 
     fn url(&self) -> String {
-        format!("https://{}", self.0.address())
+        self.0.url()
+    }
+
+    fn pending_bindings<'a>(
+        &'a self,
+        parent: LogicalClusterId,
+        workspace: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<PendingBindings>, Status>> {
+        Box::pin(async move {
+            let pending = self.0.pending_bindings(parent, workspace).await?;
+            Ok(pending.map(|(cluster, exports)| PendingBindings { cluster, exports }))
+        })
+    }
+
+    fn end_bindings(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), Status>> {
+        Box::pin(self.0.end_bindings(cluster))
     }
 }

@@ -6,6 +6,7 @@
 mod binding_index;
 mod bindings;
 mod conflicts;
+mod default_bindings;
 mod exported_schemas;
 mod exports;
 mod slices;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use portolan_kinds::Kind;
 use portolan_types::{
-    GroupVersionKind, LogicalClusterId, LogicalClusterPath,
+    BoxFuture, GroupVersionKind, LogicalClusterId, LogicalClusterPath, Status,
     apis::{self, ExportAddress, ExportReference},
 };
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use crate::plane::Plane;
 
 pub use bindings::BindingController;
+pub use default_bindings::{DefaultBindingController, PendingBindings};
 pub use exports::ExportController;
 pub use slices::SliceController;
 
@@ -36,6 +38,16 @@ pub trait ExportDirectory: Send + Sync {
 
     /// Returns the URL at which clients reach the server, without a slash at its end.
     fn url(&self) -> String;
+
+    /// Returns the bindings that a Workspace in `parent` waits for; `None` if it waits for none.
+    fn pending_bindings<'a>(
+        &'a self,
+        parent: LogicalClusterId,
+        workspace: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<PendingBindings>, Status>>;
+
+    /// Ends the wait of a logical cluster for its default bindings.
+    fn end_bindings(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), Status>>;
 }
 
 /// Returns the export that a reference in `cluster` names; `None` if its workspace does not exist.

@@ -2,8 +2,12 @@
 
 mod bindings;
 mod claims;
+mod default_bindings;
+mod flattened;
 mod identities;
+mod initialization;
 mod plugins;
 mod scale;
 mod views;
+mod wildcards;
 mod world;

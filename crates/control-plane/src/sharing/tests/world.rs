@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use portolan_apiserver::{ApiServer, ApiServerConfig, Body, User};
-use portolan_controllers::Plane;
+use portolan_controllers::{Plane, workspaces::WorkspaceController};
 use portolan_kinds::KindTable;
 use portolan_store::DynStore;
 use portolan_types::Seams;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::sharing::SharedApis;
+use crate::{elected::ApiDirectory, sharing::SharedApis};
 
 pub(super) const V2: &str = "apis/apis.kcp.io/v1alpha2";
 pub(super) const V1: &str = "apis/apis.kcp.io/v1alpha1";
@@ -56,7 +56,9 @@ impl World {
         let api = ApiServer::new(store.clone(), config).await.unwrap();
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams).with_kinds(api.kinds()));
-        let loops = SharedApis::add_to(portolan_controllers::common(&plane, &api.pki().ca), &api, &plane);
+        let workspaces = WorkspaceController::new(plane.clone(), Arc::new(ApiDirectory(api.clone())));
+        let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces);
+        let loops = SharedApis::add_to(loops, &api, &plane);
         tasks.spawn(loops.run(stop.clone()));
         let world = Self { api, stop, _tasks: tasks, _folder: folder };
         for name in ["provider", "one", "two"] {
@@ -81,6 +83,10 @@ impl World {
         self.post("root:provider", &format!("{V1}/apiresourceschemas"), schema(prefix, "widgets", "Widget")).await;
         let export = json!({"metadata": {"name": "widgets"}, "spec": {"resources": [exported(prefix, "widgets")]}});
         self.post("root:provider", &format!("{V2}/apiexports"), export).await;
+        self.until_exported().await;
+    }
+
+    pub(super) async fn until_exported(&self) {
         self.until("the export has an identity", || async {
             let export = self.get("root:provider", &format!("{V2}/apiexports/widgets")).await.unwrap();
             condition(&export, "IdentityValid") == "True"
@@ -126,6 +132,17 @@ impl World {
         let request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
         let answer = self.api.service_as(user.clone()).oneshot(request).await.unwrap();
         (answer.status().as_u16(), answer.into_body())
+    }
+
+    /// Applies an object as a user, server-side.
+    pub(super) async fn apply_as(&self, user: &User, uri: &str, object: Value) -> (u16, Value) {
+        let request =
+            Request::builder().method("PATCH").uri(uri).header("content-type", "application/apply-patch+yaml");
+        let request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
+        let answer = self.api.service_as(user.clone()).oneshot(request).await.unwrap();
+        let code = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
     pub(super) async fn post(&self, cluster: &str, path: &str, object: Value) -> Value {
