@@ -43,7 +43,7 @@ pub(crate) use self::{
     reconcile::reconcile_drain,
     returns::{adjust_to_mark, workload_under_mark},
     scan::DrainScans,
-    status::set_progress,
+    status::{seconds_of, set_progress, time_text},
 };
 
 /// Returns the key of the drain that made a mark; `None` if the mark names none.

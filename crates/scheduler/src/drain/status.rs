@@ -25,12 +25,12 @@ const ESTIMATE_STEP: i64 = 10;
 const MAX_NAMED: usize = 3;
 
 /// Returns a time as RFC 3339 text; empty if there is no such time.
-pub(super) fn time_text(seconds: i64) -> String {
+pub(crate) fn time_text(seconds: i64) -> String {
     Timestamp::from_second(seconds).map(seconds_text).unwrap_or_default()
 }
 
 /// Returns the seconds since the epoch of an RFC 3339 text.
-fn seconds_of(text: &str) -> Option<i64> {
+pub(crate) fn seconds_of(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 

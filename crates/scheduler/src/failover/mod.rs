@@ -115,6 +115,11 @@ impl FailoverState {
         self.pulses().entry(uid).or_default().beat(revision, unbroken);
     }
 
+    /// Returns true if this server has seen a heartbeat of a physical cluster.
+    fn is_heard(&self, uid: &Uid) -> bool {
+        self.pulses().get(uid).is_some_and(ClusterPulse::is_heard)
+    }
+
     /// Returns the numbers of now.
     pub(crate) fn stats(&self, facts: &Facts) -> FailoverStats {
         let (evictions, waiting) = self.slots().counts(Instant::now());

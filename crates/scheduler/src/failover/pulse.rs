@@ -71,6 +71,11 @@ impl ClusterPulse {
         self.is_doubted
     }
 
+    /// Returns true if this server has seen a heartbeat of it.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.revision.is_some()
+    }
+
     /// Returns the time since the last heartbeat, as far as this server ran.
     pub(crate) fn silence(&self) -> Duration {
         self.silent_for

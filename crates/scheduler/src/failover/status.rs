@@ -13,12 +13,18 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::mass_loss::MassLoss;
-use crate::context::SchedulerContext;
+use crate::{
+    context::SchedulerContext,
+    drain::{seconds_of, time_text},
+};
 
 /// Reason of `Ready` while no worker tells of a physical cluster.
 const NO_HEARTBEAT: &str = "NoHeartbeat";
 /// Condition type: objects stay on a lost physical cluster, because most look lost at once.
 const SUSPENDED: &str = "FailoverSuspended";
+
+/// Seconds between two times of heartbeats in the status of a physical cluster.
+const HEARTBEAT_STEP: i64 = 60;
 
 /// Verdict about one physical cluster.
 #[derive(Clone, Debug)]
@@ -55,17 +61,21 @@ impl FailoverVerdict {
 #[derive(Default)]
 pub(crate) struct VerdictWriter {
     written: BTreeMap<Uid, (bool, Option<MassLoss>)>,
+    /// Times of the last heartbeats in the status of physical clusters, in seconds since the epoch.
+    heartbeats: BTreeMap<Uid, i64>,
 }
 
 impl VerdictWriter {
     /// Forgets what was written: another server leads.
     pub(crate) fn forget(&mut self) {
         self.written.clear();
+        self.heartbeats.clear();
     }
 
     /// Writes the verdicts. A failure is tried again with the next ones.
     pub(crate) async fn write(&mut self, ctx: &SchedulerContext, verdicts: Vec<FailoverVerdict>) {
         self.written.retain(|uid, _| verdicts.iter().any(|verdict| verdict.uid == *uid));
+        self.write_heartbeats(ctx, &verdicts).await;
         for verdict in verdicts {
             let now = (verdict.is_lost, verdict.suspension);
             if self.written.get(&verdict.uid) == Some(&now) && !verdict.is_news() {
@@ -79,6 +89,39 @@ impl VerdictWriter {
             }
         }
     }
+}
+
+impl VerdictWriter {
+    /// Writes the times of the last heartbeats, each at most once in [`HEARTBEAT_STEP`] seconds.
+    async fn write_heartbeats(&mut self, ctx: &SchedulerContext, verdicts: &[FailoverVerdict]) {
+        self.heartbeats.retain(|uid, _| verdicts.iter().any(|verdict| verdict.uid == *uid));
+        for verdict in verdicts.iter().filter(|verdict| ctx.failover.is_heard(&verdict.uid)) {
+            let at = ctx.now().saturating_sub(i64::try_from(verdict.silence.as_secs()).unwrap_or(i64::MAX));
+            let written = self.heartbeats.get(&verdict.uid).copied();
+            if written.is_some_and(|written| at - written < HEARTBEAT_STEP) {
+                continue;
+            }
+            match write_heartbeat(ctx, verdict, at).await {
+                Ok(()) | Err(StoreError::ClusterGone { .. }) => drop(self.heartbeats.insert(verdict.uid.clone(), at)),
+                Err(error) => {
+                    warn!(cluster = %verdict.key, %error, "the time of a heartbeat was not written, will retry");
+                }
+            }
+        }
+    }
+}
+
+async fn write_heartbeat(ctx: &SchedulerContext, verdict: &FailoverVerdict, at: i64) -> Result<(), StoreError> {
+    let change = |physical: &mut Value| {
+        let known = physical.pointer("/status/heartbeatTime").and_then(Value::as_str).and_then(seconds_of);
+        let is_recent = known.is_some_and(|known| at - known < HEARTBEAT_STEP);
+        if is_recent || object::uid(physical).as_ref() != Some(&verdict.uid) || !physical["status"].is_object() {
+            return Ok(Step::Keep);
+        }
+        physical["status"]["heartbeatTime"] = time_text(at).into();
+        Ok::<_, StoreError>(Step::Write)
+    };
+    ctx.objects.modify(&verdict.key, change).await.map(drop)
 }
 
 async fn write_verdict(ctx: &SchedulerContext, verdict: &FailoverVerdict) -> Result<(), StoreError> {

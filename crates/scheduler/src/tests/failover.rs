@@ -499,3 +499,23 @@ async fn random_losses_keep_what_runs_once_and_something_of_the_rest() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_the_last_heartbeat_is_in_the_status() {
+    let fleet = Fleet::start(&["east"]).await;
+    let age = async |fleet: &Fleet| {
+        let physical = fleet.get(&physical_key("east")).await.unwrap();
+        let time: jiff::Timestamp = physical["status"]["heartbeatTime"].as_str().unwrap().parse().unwrap();
+        fleet.seams.clock.now().as_second() - time.as_second()
+    };
+    for _ in 0..5 {
+        tokio::time::sleep(seconds(100)).await;
+        assert!((0..=70).contains(&age(&fleet).await), "{}", age(&fleet).await);
+    }
+    let revision = object::meta_text(&fleet.get(&physical_key("east")).await.unwrap(), "resourceVersion").to_owned();
+    tokio::time::sleep(seconds(30)).await;
+    fleet.lose(&["east"]);
+    tokio::time::sleep(seconds(600)).await;
+    assert!(age(&fleet).await >= 590, "{}", age(&fleet).await);
+    assert_ne!(object::meta_text(&fleet.get(&physical_key("east")).await.unwrap(), "resourceVersion"), revision);
+}

@@ -25,6 +25,14 @@ pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
         row.at("/status/workloads").map_or_else(|| UNKNOWN.to_owned(), Value::to_string).into()
     }),
     text("Drain", "Objects that its drain has moved, of all that it has to move.", |row| drained(row).into()),
+    text("Heartbeat", "Time since the last heartbeat, as of at most a minute ago.", |row| {
+        if row.text("/status/heartbeatTime").is_empty() {
+            UNKNOWN.into()
+        } else {
+            row.age("/status/heartbeatTime").into()
+        }
+    })
+    .wide(),
     text("CPU", "Processors of its schedulable nodes.", |row| {
         format::amount(row.at("/status/allocatable/cpu"), UNKNOWN).into()
     })

@@ -157,6 +157,9 @@ pub struct PhysicalClusterStatus {
     /// Number of objects with a decision of their own that are placed here, without those that follow them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads: Option<i64>,
+    /// RFC 3339 time of the last heartbeat, as of at most a minute ago; absent before the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat_time: Option<String>,
     /// Progress of the `Drain` that names the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainProgress>,
