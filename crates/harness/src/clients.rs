@@ -39,6 +39,8 @@ pub enum ClientBundle {
     CertManager,
     /// Published operator of MongoDB.
     MongodbOperator,
+    /// Examples of kcp's multicluster-provider and of multicluster-runtime, and a program on kcp's library.
+    Kcp,
 }
 
 impl ClientBundle {
@@ -53,6 +55,7 @@ impl ClientBundle {
             Self::PrometheusOperator => operators::build_prometheus_operator(),
             Self::CertManager => operators::build_cert_manager(),
             Self::MongodbOperator => operators::build_mongodb_operator(),
+            Self::Kcp => build_kcp(),
         }
     }
 }
@@ -114,6 +117,12 @@ impl Clients {
     /// Returns the command that runs the suite of fabric8's client.
     pub fn java(&self) -> Command {
         super::java::command(self.folder(ClientBundle::Java))
+    }
+
+    /// Returns the path of one of kcp's programs: an example, or `plugins.test`; or of an example's manifests,
+    /// `manifests/<example>/<file>`.
+    pub fn kcp(&self, name: &str) -> PathBuf {
+        self.folder(ClientBundle::Kcp).join(name)
     }
 
     /// Returns a test program of the Go module.
@@ -189,6 +198,31 @@ fn build_go() -> Result<PathBuf> {
         let out = format!("{}/", dir.display());
         go(&["test", "-c", "-ldflags", "-s -w", "-o", &out, "./clientgo", "./manager", "./fleet", "./helm"])?;
         go(&["build", "-ldflags", &flags, "-o", &out, "tool"]).map(drop)
+    })
+}
+
+/// A module of its own, because kcp's libraries require an older controller-runtime than the others use.
+fn build_kcp() -> Result<PathBuf> {
+    const PROVIDER: &str = "github.com/kcp-dev/multicluster-provider";
+    let module = sources().join("kcp");
+    let go = |args: &[&str]| super::go::run(&module, args);
+    let mut fingerprint = CacheFingerprint::default();
+    fingerprint.feed_folder(&module)?;
+    fingerprint.feed(go(&["version"])?.as_bytes());
+    cache::entry("clients-kcp", &fingerprint, |dir| {
+        let out = format!("{}/", dir.display());
+        go(&["build", "-ldflags", "-s -w", "-o", &out, "tool"])?;
+        go(&["test", "-c", "-ldflags", "-s -w", "-o", &out, "./plugins"])?;
+        let published = go(&["list", "-m", "-f", "{{.Dir}}", PROVIDER])?;
+        for example in ["apiexport", "initializingworkspaces"] {
+            let (from, to) = (Path::new(published.trim()).join("examples"), dir.join("manifests").join(example));
+            fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
+            for entry in fs::read_dir(from.join(example).join("manifests")).context("cannot read manifests")? {
+                let path = entry?.path();
+                fs::copy(&path, to.join(path.file_name().unwrap_or_default())).context("cannot copy a manifest")?;
+            }
+        }
+        Ok(())
     })
 }
 

@@ -142,6 +142,8 @@ enum Suite {
     CertManager,
     /// MongoDB's operator of replica sets, as it is released, with its own end-to-end tests.
     MongodbOperator,
+    /// kcp's multicluster-provider and multicluster-runtime as they are published, and the requests of kcp's plugins.
+    Kcp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -173,6 +175,7 @@ impl Suite {
             Self::CertManager => Some(PublishedClient::CertManager),
             Self::MongodbOperator => Some(PublishedClient::MongodbOperator),
             Self::Kubectl
+            | Self::Kcp
             | Self::Envtest
             | Self::Conformance
             | Self::Syncer
@@ -253,10 +256,11 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         Suite::Envtest,
         Suite::Conformance,
         Suite::MongodbOperator,
+        Suite::Kcp,
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, oracle, etcd, torture, cel, apply, tables, envtest, conformance and mongodb-operator do not \
+        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator and kcp do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -351,6 +355,9 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
     let chosen = selection.clients();
     if !chosen.is_empty() {
         clients::run_against_portolan(&mut report, &chosen, &program, &tools, &work.path().join("clients"))?;
+    }
+    if selection.wants(Suite::Kcp) {
+        clients::kcp::run(&mut report, &program, &tools, &work.path().join("kcp"))?;
     }
     if selection.wants(Suite::Conformance) {
         conformance::run(&mut report, &program, &tools, &work.path().join("conformance"))?;

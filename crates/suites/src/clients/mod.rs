@@ -8,6 +8,7 @@ mod go_tests;
 mod harbour;
 mod helm;
 mod helm_kinds;
+pub(super) mod kcp;
 mod mongodb;
 mod mongodb_published;
 mod programs;
