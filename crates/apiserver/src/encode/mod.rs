@@ -18,5 +18,5 @@ pub(crate) use negotiate::{
     FormOffer, MetaVersion, MetadataShape, NegotiatedForm, OBJECT_TYPES, ObjectForm, OfferedForms, ResponseFormat,
     aggregated, negotiate, no_stream, preferred, route,
 };
-pub(crate) use object::{ResponseShape, media_of, object, value, wants_pretty, with_revision, yaml};
+pub(crate) use object::{ResponseShape, media_in, media_of, object, value, wants_pretty, with_revision, yaml};
 pub(crate) use response::{StatusForm, document, finish, indented, json, own_kind, status, status_object, text, warn};

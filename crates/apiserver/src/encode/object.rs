@@ -1,5 +1,7 @@
 //! Response with one object.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::USER_AGENT};
 use portolan_codec::{
@@ -10,7 +12,9 @@ use portolan_codec::{
 use portolan_kinds::TypeId;
 use portolan_store::StoredObject;
 use portolan_strategy::table::{self, IncludeObject};
-use portolan_types::{GroupVersionKind, ManagedFields, Reason, ResourceVersion, Status, quoted::go_quoted};
+use portolan_types::{
+    GroupVersionKind, LogicalClusterId, ManagedFields, Reason, ResourceVersion, Status, quoted::go_quoted,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,6 +22,7 @@ use crate::{
     objects::{stored_tree, tree},
     request::{RequestContext, ResourceTarget},
     routing::query::Query,
+    views::flattened::FlattenedNames,
 };
 
 use super::{
@@ -38,6 +43,8 @@ pub(crate) struct ResponseShape {
     pub(crate) now: jiff::Timestamp,
     /// Error if the answer cannot have this form.
     pub(crate) form_error: Option<Box<Status>>,
+    /// Names of the flattened view that shows the one object of the response, and its logical cluster.
+    pub(crate) flattened: Option<(Arc<FlattenedNames>, LogicalClusterId)>,
 }
 
 impl ResponseShape {
@@ -60,6 +67,7 @@ impl ResponseShape {
             include: include.unwrap_or(IncludeObject::Metadata),
             now,
             form_error: form_error.map(Box::new),
+            flattened: call.flattened().map(|names| (names.clone(), call.cluster.id)),
         })
     }
 
@@ -301,7 +309,7 @@ pub(crate) fn yaml(value: &impl serde::Serialize) -> Result<String, Status> {
 /// Encodes a stored object as a response, from its stored bytes if possible.
 pub(crate) fn object(shape: &ResponseShape, code: u16, stored: &StoredObject) -> Result<Response<Body>, Status> {
     shape.fits()?;
-    if shape.is_stored_form() {
+    if shape.is_stored_form() && shape.flattened.is_none() {
         let mut bytes = stored.record.to_json(stored.revision);
         bytes.push(b'\n');
         return Ok(answer(shape, code, bytes));
@@ -310,8 +318,11 @@ pub(crate) fn object(shape: &ResponseShape, code: u16, stored: &StoredObject) ->
 }
 
 /// Encodes a tree as a response.
-pub(crate) fn value(shape: &ResponseShape, code: u16, object: Value) -> Result<Response<Body>, Status> {
+pub(crate) fn value(shape: &ResponseShape, code: u16, mut object: Value) -> Result<Response<Body>, Status> {
     shape.fits()?;
+    if let Some((names, cluster)) = &shape.flattened {
+        names.show((&shape.target.table, &shape.target.kind), *cluster, &mut object);
+    }
     Ok(answer(shape, code, shape.bytes(&shape.formed(object))?))
 }
 
@@ -324,7 +335,15 @@ fn answer(shape: &ResponseShape, code: u16, bytes: Vec<u8>) -> Response<Body> {
 /// # Errors
 /// 415 for an unsupported type.
 pub(crate) fn media_of(call: &RequestContext) -> Result<MediaType, Status> {
-    let text = call.header(http::header::CONTENT_TYPE);
+    media_in(&call.headers)
+}
+
+/// Returns the media type of a body with these headers.
+///
+/// # Errors
+/// 415 for an unsupported type.
+pub(crate) fn media_in(headers: &HeaderMap) -> Result<MediaType, Status> {
+    let text = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = if text.is_empty() { Some("application/json".into()) } else { media_type::parse(text) };
     match media.as_deref() {
         Some("application/json") => Ok(MediaType::Json),

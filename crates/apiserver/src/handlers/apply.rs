@@ -23,7 +23,7 @@ pub(super) async fn apply_patch(
     subresource: Option<&str>,
 ) -> Result<(u16, WriteResult), Status> {
     let ObjectWriter { context, call, target, options, .. } = *writer;
-    let wanted = decode_apply_patch(call)?;
+    let wanted = body::with_stored_names(call, target, decode_apply_patch(call)?, None)?;
     let now = context.reads.storage.seams.now_text();
     let make = |live: Option<&Value>| {
         body::warn_of_server_keys(call, &wanted, live);
@@ -48,7 +48,7 @@ pub(super) async fn apply_patch(
             if subresource.is_some() && !lifecycle::creates_on_update(&target.kind, subresource) {
                 return Err(Status::not_found(&target.resource(), &key.name));
             }
-            authorize_create(&context.admission.context.rbac, call).await?;
+            authorize_create(&context.admission.context.rbac, &context.reads.storage.store, call).await?;
             refuse_uid(target, key, &wanted)
         })
     };

@@ -27,8 +27,25 @@ pub(super) fn decode(
 ) -> Result<Value, Status> {
     let decoded = decode::decode(&target.table, &target.kind, media_of(call)?, &call.body, validation)?;
     call.warn(decoded.warnings);
-    warn_of_server_keys(call, &decoded.object, old);
-    Ok(decoded.object)
+    let object = with_stored_names(call, target, decoded.object, old)?;
+    warn_of_server_keys(call, &object, old);
+    Ok(object)
+}
+
+/// Returns an object that was sent to a flattened view with the names of its logical cluster; others stay as they are.
+///
+/// # Errors
+/// 403 for a name of another logical cluster.
+pub(super) fn with_stored_names(
+    call: &RequestContext,
+    target: &ResourceTarget,
+    mut object: Value,
+    old: Option<&Value>,
+) -> Result<Value, Status> {
+    if let Some(names) = call.flattened() {
+        names.store(target, call.cluster.id, (&mut object, old))?;
+    }
+    Ok(object)
 }
 
 /// Body of a request, which error messages of the write pipeline quote.

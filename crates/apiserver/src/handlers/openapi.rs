@@ -46,6 +46,7 @@ async fn load_files(
 ) -> Result<(Arc<ApiDocuments>, OpenApiFiles), Status> {
     let served = match &call.view {
         None => kinds.served(call.cluster.id).await?,
+        Some(view) if view.flattened.is_some() => kinds.flattened(view).await?,
         // Not restricted, because it is shared: the schemas of built-in kinds are no secret.
         Some(view) => kinds.viewed(view).await?,
     };

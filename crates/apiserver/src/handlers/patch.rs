@@ -150,8 +150,16 @@ impl<'a> Patch<'a> {
         Ok(Self { call, target, kind, tree })
     }
 
-    /// Applies the patch without checking the result.
+    /// Applies the patch without checking the result. In a flattened view it is a patch of the object that the view
+    /// shows.
     fn apply_raw(&self, old: &Value) -> Result<Value, Status> {
+        let Some(names) = self.call.flattened() else { return self.apply_plain(old) };
+        let mut shown = old.clone();
+        names.show((&self.target.table, &self.target.kind), self.call.cluster.id, &mut shown);
+        body::with_stored_names(self.call, self.target, self.apply_plain(&shown)?, Some(old))
+    }
+
+    fn apply_plain(&self, old: &Value) -> Result<Value, Status> {
         match self.kind {
             PatchFormat::Json => patch::json_patch(old, &self.call.body),
             PatchFormat::Merge => Ok(patch::merge_patch(old, &self.tree)),

@@ -49,7 +49,7 @@ pub(super) async fn forward(
     let path = path_on_target(call)?;
     if is_cluster && call.headers.contains_key(header::UPGRADE) {
         // A stream into a pod is opened with GET, but it is not a read.
-        authorize_create(&api.access.rbac, call).await?;
+        authorize_create(&api.access.rbac, &api.storage.store, call).await?;
     }
     admit(api, call, target, &path).await?;
     let proxied = if is_cluster {

@@ -126,6 +126,7 @@ async fn apply(
 ) -> Result<WriteResult, Status> {
     let (call, target) = (writer.call, writer.target);
     let wanted = super::apply::decode_apply_patch(call)?;
+    let wanted = super::body::with_stored_names(call, target, wanted, None)?;
     let now = writer.context.reads.storage.seams.now_text();
     let make = |old: &Value| {
         let request = ApplyRequest {
@@ -150,7 +151,7 @@ fn decode_scale(call: &RequestContext, target: &ResourceTarget, options: &WriteO
     let (taken, media) = (scale_kind(), media_of(call)?);
     let decoded = decode::decode_as(&target.table, &target.kind, taken, media, &call.body, options.validation)?;
     call.warn(decoded.warnings);
-    let mut scale = decoded.object;
+    let mut scale = super::body::with_stored_names(call, target, decoded.object, None)?;
     lifecycle::match_namespace(&target.kind, &mut scale, target.namespace.as_deref())?;
     update::check_name(object::name(&scale), &call.captures.name)?;
     Ok(scale)

@@ -31,7 +31,7 @@ pub(super) async fn open(
     };
     if stream != PodStream::Log {
         // A WebSocket is opened with GET, but entering a pod is not a read.
-        authorize_create(&api.access.rbac, call).await?;
+        authorize_create(&api.access.rbac, &api.storage.store, call).await?;
         let (operation, name) = (Operation::Connect, &*call.captures.name);
         let admitted = AdmittedOperation { operation, name, subresource: stream.subresource(), dry_run: false };
         let request = call.admission_request(target, admitted);

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use http::Response;
 use portolan_merge::apply::Conversions;
 use portolan_merge::preconditions;
+use portolan_store::DynStore;
 use portolan_strategy::lifecycle;
-use portolan_types::{BoxFuture, NamespaceName, ObjectKey, Status, object};
+use portolan_types::{BoxFuture, GroupResource, NamespaceName, ObjectKey, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
+    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer, authorize_provider},
     encode::ResponseShape,
+    errors::status_for,
     objects::{CreateOrUpdate, ManagerRecording, ObjectChange, ObjectWriter},
     options::WriteOptions,
     request::{RequestContext, ResourceTarget},
     routing::attributes::Attributes,
+    views::Answer,
 };
 
 use super::body::{self, AnsweredWrite, RequestBody};
@@ -48,7 +51,7 @@ pub(super) async fn replace(
                 return Err(Status::not_found(&target.resource(), &key.name));
             }
             match object::meta_text(&new, "uid") {
-                "" => authorize_create(&api.access.rbac, call).await,
+                "" => authorize_create(&api.access.rbac, &api.storage.store, call).await,
                 uid => Err(preconditions::uid_conflict(&target.kind, &empty_object(&key), uid)),
             }
         })
@@ -102,8 +105,21 @@ pub(super) fn missing_name(wanted: &str) -> Status {
 }
 
 /// Checks the right to create, which an update that creates its object needs too.
-pub(super) async fn authorize_create(rbac: &RbacAuthorizer, call: &RequestContext) -> Result<(), Status> {
+pub(super) async fn authorize_create(
+    rbac: &RbacAuthorizer,
+    store: &DynStore,
+    call: &RequestContext,
+) -> Result<(), Status> {
     let asked = Attributes { verb: "create".into(), ..Attributes::clone(&call.attributes) };
+    if let Some(view) = &call.view {
+        authorize_provider(rbac, &view.export.address, call.identity.requester(), &asked).await?;
+        let resource = GroupResource::new(asked.group.as_str(), asked.resource.as_str());
+        let answer = view.answer(store, Some((&resource, "create"))).await.map_err(|e| status_for(&e))?;
+        return match answer {
+            Some(Answer::Granted(_)) => Ok(()),
+            _ => Err(asked.denial(&call.identity.user, "no APIBinding consents to the verb")),
+        };
+    }
     match rbac.authorize(call.cluster.id, call.identity.acting_user(), &asked).await? {
         AuthorizationDecision::Allowed(_) => Ok(()),
         AuthorizationDecision::Denied(why) => Err(asked.denial(&call.identity.user, &why)),

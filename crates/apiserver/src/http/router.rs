@@ -94,6 +94,8 @@ fn routed_uri(path: &str) -> Option<Uri> {
     let mut segments = path.split('/').skip(1);
     let first = match segments.next() {
         Some("clusters") => segments.nth(1),
+        // Below a flattened view.
+        Some("services") => segments.nth(3),
         first => first,
     }?;
     let may_be_routed = |segment: &str| FIRST_SEGMENTS.contains(&segment);

@@ -42,6 +42,12 @@ impl ResourceTarget {
         self.kind.storage.group_resource()
     }
 
+    /// Returns the kind whose form stored objects have.
+    pub(crate) fn stored_kind(&self) -> &Kind {
+        let stored = (!self.is_read_as_served()).then(|| self.table.stored(&self.stored_as())).flatten();
+        stored.unwrap_or(&self.kind)
+    }
+
     /// Returns true if the stored bytes are served unchanged. Custom resources are converted when they are read.
     pub(crate) fn is_read_as_served(&self) -> bool {
         self.is_custom() || !portolan_codec::conversion::is_needed(&self.kind)

@@ -5,6 +5,8 @@
 //! client that resumes at the revision of one of them therefore misses no event of another logical cluster. Until the
 //! last of them, the watch reports a progress below the binding's revision: a client that resumes there sees the join
 //! again.
+//!
+//! In a flattened view a logical cluster that leaves ends no watch: its objects come as deleted, in the same way.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -38,14 +40,19 @@ struct Member {
     grant: Grant,
     /// Events up to this revision were sent when it joined.
     since: ResourceVersion,
+    /// Revision at which it leaves, until its objects have been sent as deleted.
+    until: Option<ResourceVersion>,
 }
 
-/// Logical cluster that joins the watch: the page of its objects that is read next.
+/// Logical cluster that joins a watch, or leaves that of a flattened view: the page of its objects that is read next.
 struct Join {
-    /// Revision of the binding, at which the objects are read.
+    cluster: LogicalClusterId,
+    /// Revision of the binding.
     since: ResourceVersion,
     grant: Grant,
     next: RangeRequest,
+    /// `Created` if it joins, `Deleted` if it leaves.
+    change: ChangeKind,
 }
 
 /// Events of the objects of a view.
@@ -82,9 +89,15 @@ impl ViewEvents {
         let mut members = BTreeMap::<_, BTreeMap<_, _>>::new();
         for (key, consent) in consents {
             if let Answer::Granted(grant) = consent.grant(&resource.asked, "watch") {
-                let member = Member { grant, since: ResourceVersion::FIRST };
+                let member = Member { grant, since: ResourceVersion::FIRST, until: None };
                 members.entry(key.cluster).or_default().insert(key.name, member);
             }
+        }
+        if let Some(names) = &view.flattened {
+            members.remove(&names.own());
+            let own = Member { grant: Grant::All, since: ResourceVersion::FIRST, until: None };
+            let shown = (names.shows_own && view.target.is_none()).then(|| (names.own(), [(own_member(), own)].into()));
+            members.extend(shown);
         }
         let scope = WatchScope::Resource(resource.stored.clone(), view.target);
         let objects = store.watch(scope, Some(after)).await?;
@@ -101,6 +114,9 @@ impl ViewEvents {
     /// `Compacted` when a logical cluster leaves, or shows another part of its objects: what a client has seen it must
     /// forget, so it lists again.
     fn apply(&mut self, event: &Event) -> Result<(), StoreError> {
+        if self.view.flattened.as_ref().is_some_and(|names| names.own() == event.key.cluster) {
+            return Ok(());
+        }
         let now = if event.change == ChangeKind::Deleted {
             None
         } else {
@@ -113,11 +129,15 @@ impl ViewEvents {
         };
         let known = self.members.get(&event.key.cluster).and_then(|own| own.get(&event.key.name));
         match (known, grant) {
-            (Some(member), Some(grant)) if member.grant == grant => Ok(()),
+            (Some(member), Some(grant)) if member.grant == grant && member.until.is_none() => Ok(()),
             // The binding itself is an object of this watch, and its deletion an event.
             (Some(_), None) if self.shows_bindings() => Ok(()),
+            (Some(_), None) if self.view.flattened.is_some() => self.leave(event),
             (Some(_), _) => Err(StoreError::Compacted { asked: event.revision, oldest: event.revision }),
             (None, None) => Ok(()),
+            (None, Some(_)) if self.has_unstored() => {
+                Err(StoreError::Compacted { asked: event.revision, oldest: event.revision })
+            }
             (None, Some(grant)) => {
                 self.join(event, grant);
                 Ok(())
@@ -125,8 +145,36 @@ impl ViewEvents {
         }
     }
 
+    /// Returns true for a resource of a flattened view with objects that logical clusters share: those have no events.
+    fn has_unstored(&self) -> bool {
+        self.view.shows_shared(&self.resource.stored) && self.view.flattened.is_some()
+    }
+
     fn shows_bindings(&self) -> bool {
         self.resource.asked == apis::resource(apis::BINDINGS)
+    }
+
+    /// Removes a logical cluster of a flattened view, with the objects that it had until then: an operator that serves
+    /// many loses one of them without a new list of all.
+    ///
+    /// # Errors
+    /// `Compacted` if another binding of it consents to a part of the objects.
+    fn leave(&mut self, event: &Event) -> Result<(), StoreError> {
+        let compacted = || StoreError::Compacted { asked: event.revision, oldest: event.revision };
+        let is_unstored = self.has_unstored();
+        let mut bindings = self.members.get_mut(&event.key.cluster).into_iter().flat_map(BTreeMap::values_mut);
+        let (Some(member), None) = (bindings.next(), bindings.next()) else { return Err(compacted()) };
+        if member.until.is_some() || is_unstored {
+            return Err(compacted());
+        }
+        member.until = Some(event.revision);
+        let grant = member.grant.clone();
+        let before = ResourceVersion::new(event.revision.get() - 1).ok_or_else(compacted)?;
+        let scope = RangeScope::Cluster(event.key.cluster, self.resource.stored.clone());
+        let next = RangeRequest { at: Some(before), ..RangeRequest::slices(scope).skip_damaged() };
+        let (cluster, since) = (event.key.cluster, event.revision);
+        self.joins.push_back(Join { cluster, since, grant, next, change: ChangeKind::Deleted });
+        Ok(())
     }
 
     /// Adds a logical cluster, with the objects that it has already.
@@ -135,26 +183,34 @@ impl ViewEvents {
         if !self.shows_bindings() {
             let scope = RangeScope::Cluster(event.key.cluster, self.resource.stored.clone());
             let next = RangeRequest { at: Some(since), ..RangeRequest::slices(scope).skip_damaged() };
-            self.joins.push_back(Join { since, grant: grant.clone(), next });
+            let (cluster, grant) = (event.key.cluster, grant.clone());
+            self.joins.push_back(Join { cluster, since, grant, next, change: ChangeKind::Created });
         }
         let bindings = self.members.entry(event.key.cluster).or_default();
-        bindings.insert(event.key.name.clone(), Member { grant, since });
+        bindings.insert(event.key.name.clone(), Member { grant, since, until: None });
     }
 
-    /// Returns the next page of the logical cluster that joins first.
+    /// Returns the next page of the logical cluster that joins or leaves first.
     ///
     /// # Errors
     /// Failure of the store; `Compacted` if its state at the binding is no longer kept.
     async fn next_joined(&mut self) -> Result<EventBatch, StoreError> {
         let Some(join) = self.joins.front_mut() else { return Ok(self.delivering(Vec::new())) };
         let page = self.store.range(join.next.clone()).await?;
+        if join.change == ChangeKind::Deleted && !page.damaged.is_empty() {
+            return Err(StoreError::Compacted { asked: join.since, oldest: join.since });
+        }
         let rest = join.next.next(&page);
         let shown = page.objects.into_iter().filter(|own| join.grant.admits(&own.record, &self.view.export));
-        let events = shown.map(created).collect();
+        let change = join.change;
+        let events = shown.map(|stored| passed(stored, change)).collect();
         match rest {
             Some(rest) => join.next = rest,
             None => {
                 self.delivered = self.delivered.max(join.since);
+                if change == ChangeKind::Deleted {
+                    self.members.remove(&join.cluster);
+                }
                 self.joins.pop_front();
             }
         }
@@ -183,7 +239,8 @@ impl ViewEvents {
 
     fn grant_in(&self, cluster: LogicalClusterId, revision: ResourceVersion) -> Option<&Grant> {
         let mut own = self.members.get(&cluster)?.values();
-        own.find(|member| revision > member.since).map(|member| &member.grant)
+        let is_seen = |member: &&Member| revision > member.since && member.until.is_none_or(|until| revision <= until);
+        own.find(is_seen).map(|member| &member.grant)
     }
 
     /// Returns an event as the view shows it; `None` if it is out of the view.
@@ -209,14 +266,14 @@ impl ViewEvents {
     }
 }
 
-fn created(stored: StoredObject) -> Arc<Event> {
-    Arc::new(Event {
-        revision: stored.revision,
-        change: ChangeKind::Created,
-        key: stored.key,
-        record: stored.record,
-        previous: None,
-    })
+/// Returns the name that stands for a binding of the export's logical cluster in a flattened view.
+fn own_member() -> ObjectName {
+    "!".parse().expect("it is a path segment")
+}
+
+/// Returns the event of an object whose logical cluster joins or leaves.
+fn passed(stored: StoredObject, change: ChangeKind) -> Arc<Event> {
+    Arc::new(Event { revision: stored.revision, change, key: stored.key, record: stored.record, previous: None })
 }
 
 impl EventStream for ViewEvents {

@@ -74,6 +74,11 @@ pub(crate) struct ObjectSelection {
 }
 
 impl ObjectSelection {
+    /// Returns the selection of all objects.
+    pub(crate) fn everything() -> Self {
+        Self { labels: LabelSelector::everything(), fields: FieldSelector::default() }
+    }
+
     /// Returns true without selectors.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()

@@ -3,7 +3,6 @@
 mod bindings;
 mod claims;
 mod default_bindings;
-mod flattened;
 mod identities;
 mod initialization;
 mod plugins;
