@@ -147,7 +147,7 @@ impl ChildWatches {
         let interval = tokio::time::sleep(LIST_INTERVAL);
         tokio::select! {
             Some(ended) = self.tasks.join_next() => self.forget(ended),
-            () = interval, if self.is_partial => {}
+            () = interval, if self.is_partial || self.tasks.is_empty() => {}
         }
         tokio::time::sleep(GATHER).await;
         while let Some(ended) = self.tasks.try_join_next() {
@@ -156,8 +156,14 @@ impl ChildWatches {
     }
 
     fn forget(&mut self, ended: Result<String, JoinError>) {
-        if let Ok(path) = ended {
-            self.running.remove(&path);
+        match ended {
+            Ok(path) => drop(self.running.remove(&path)),
+            Err(error) if error.is_cancelled() => {}
+            // It does not say which one has failed: all are watched again.
+            Err(_) => {
+                self.tasks.abort_all();
+                self.running.clear();
+            }
         }
     }
 }

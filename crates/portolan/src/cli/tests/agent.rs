@@ -135,6 +135,7 @@ async fn a_physical_cluster_behind_an_agent_is_used_as_any_other() {
     let (joined, agent) = tokio::join!(cluster_command(folder.path(), &join), starting);
     let steps = joined.unwrap();
     assert_eq!(steps.last().unwrap(), "✓ east is ready", "{steps:?}");
+    until(&root, EAST, |east| east["metadata"]["annotations"]["portolan.dev/agent-version"] == "test").await;
     let checked = cluster_answer(folder.path(), &["check", "east"], &mut Vec::new()).await.unwrap();
     assert_eq!((&checked["kind"], &checked["metadata"]["name"]), (&json!("PhysicalCluster"), &json!("east")));
 
