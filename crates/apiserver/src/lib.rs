@@ -4,6 +4,7 @@
 //! admit → act → encode. Every failure is a `Status`. The crate does not know how objects are stored, which physical
 //! clusters exist, or who decides where objects run; these come in through the seams of [`hooks`].
 
+mod accessible;
 pub mod admission;
 pub mod audit;
 pub mod authn;
@@ -14,6 +15,7 @@ mod conversion;
 pub mod directory;
 mod encode;
 mod errors;
+mod fair_cache;
 mod handlers;
 pub mod hooks;
 pub mod http;

@@ -69,7 +69,7 @@ impl ControlPlane {
         let upstream = upstream.charging(Box::new(move |cluster| limits.accounts(cluster)));
         let issuer = PodTokenIssuer { tokens: api.tokens().clone(), authority: api.pki().ca.clone() };
         let upstream = upstream.issuing(issuer);
-        let upstream = Arc::new(upstream.reached_by(format!("https://{}", api.address())));
+        let upstream = Arc::new(upstream.reached_by(api.url()));
         let simulation = SimulationRules { for_tenants: simulate_for_tenants, api: Some(api.clone()) };
         let connections = ConnectorFactory::new(addresses, seams.clone(), shutdown.clone()).simulating(simulation);
         let connections = Arc::new(connections.tunnelling(tunnels.clone()));

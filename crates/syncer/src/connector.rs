@@ -61,6 +61,15 @@ pub trait Connector: Send + Sync {
         Box::pin(std::future::ready(Err(refused(AccessError::Missing.to_string()))))
     }
 
+    /// Makes a client without an account, for requests that have the own token of a user.
+    ///
+    /// # Errors
+    /// [`ConnectError`], also for a connection that always has an account.
+    fn connect_without_account(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
+        let why = "its connection cannot carry the token of a user";
+        Box::pin(std::future::ready(Err(ConnectError::Refused(why.into()))))
+    }
+
     /// Returns the host, and the port if one is named, by which the API server is reached; `None` without an address.
     fn host(&self) -> Option<String> {
         None
@@ -100,6 +109,13 @@ impl DirectConnector {
 
     async fn client(&self) -> Result<Client, ConnectError> {
         let config = self.config().await?;
+        let service = self.service_of(&config).map_err(|error| refused(error.to_string()))?;
+        Ok(Client::new(service, config.default_namespace))
+    }
+
+    async fn client_without_account(&self) -> Result<Client, ConnectError> {
+        let mut config = self.config().await?;
+        config.auth_info = AuthInfo::default();
         let service = self.service_of(&config).map_err(|error| refused(error.to_string()))?;
         Ok(Client::new(service, config.default_namespace))
     }
@@ -148,6 +164,10 @@ impl Connector for DirectConnector {
 
     fn connect_for_users(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
         Box::pin(self.client_for_users())
+    }
+
+    fn connect_without_account(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
+        Box::pin(self.client_without_account())
     }
 
     fn host(&self) -> Option<String> {

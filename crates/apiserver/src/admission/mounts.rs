@@ -31,7 +31,7 @@ pub(super) fn complete_mount(
     path: &LogicalClusterPath,
 ) -> Result<(), CommitError> {
     check_reference(write.request, write.object)?;
-    let url = format!("https://{}/clusters/{path}", context.address);
+    let url = format!("{}/clusters/{path}", context.url);
     let Some(top) = write.object.as_object_mut() else { return Ok(()) };
     let spec = object::child_mut(top, "spec");
     // A client that could name a logical cluster here could delete it with the Workspace.

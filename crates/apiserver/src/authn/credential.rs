@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use portolan_strategy::rbac::User;
 use portolan_types::{LogicalClusterId, Status};
 
-use crate::{authz::Authorizer, pki::revoked::CertificateId, routing::attributes::Attributes};
+use crate::{authz::Authorizer, pki::revoked::CertificateId, requester::UserToken, routing::attributes::Attributes};
 
 use super::{
     AskingUser, Authenticator, Identity, Impersonation, authorize_impersonation,
     console::{SessionCredential, SessionUser},
+    jwt,
 };
 
 /// Credential that can be revoked, and the impersonating user. Certificates hold for their connection, or for a session
@@ -62,6 +63,16 @@ impl Identity {
         SessionCredential::User(Arc::new(SessionUser { user: self.user.clone(), certificate, until }))
     }
 
+    /// Returns the token of a user of the whole control plane, if it states audiences and no other user acts as it.
+    pub(crate) fn forwardable_token(&self) -> Option<UserToken> {
+        let BearerToken(token) = self.credential.token.as_ref()?;
+        if self.home.is_some() || self.credential.impersonator.is_some() {
+            return None;
+        }
+        let audiences = jwt::audiences_of(token);
+        (!audiences.is_empty()).then(|| UserToken { token: token.clone(), audiences })
+    }
+
     /// Returns the user, if another one acts as it.
     pub(crate) fn acts_as(&self) -> Option<&User> {
         self.credential.impersonator.is_some().then_some(&self.user)
@@ -91,7 +102,7 @@ impl Identity {
     ) -> Result<(), Status> {
         if let Some(BearerToken(token)) = &self.credential.token {
             let user = self.credential.impersonator.as_ref().map_or(&self.user, |impersonator| &impersonator.asker);
-            authenticator.check_again(token, user).await?;
+            authenticator.check_again(token, user, cluster).await?;
         }
         if let Some(session) = &self.credential.session {
             authenticator.console().check(session)?;

@@ -12,6 +12,7 @@ mod static_tokens;
 mod token_webhook;
 mod user_info;
 pub(crate) mod websocket;
+mod workspace_issuers;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -26,6 +27,7 @@ use crate::{
     directory::Directory,
     metrics::Metrics,
     requester::{self, CLUSTER_NAME_EXTRA, Requester},
+    routing::path::RequestedCluster,
 };
 
 pub use crate::config::{
@@ -52,6 +54,7 @@ pub use service_accounts::{
 pub use static_tokens::{StaticTokens, parse_token_file};
 pub(crate) use token_webhook::TokenWebhook;
 pub(crate) use user_info::user_info;
+pub(crate) use workspace_issuers::WorkspaceIssuers;
 
 /// Length limit of bearer tokens, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
@@ -156,6 +159,7 @@ pub struct Authenticator {
     jwt: JwtAuthenticators,
     console: ConsoleSessions,
     webhook: Option<TokenWebhook>,
+    workspaces: WorkspaceIssuers,
 }
 
 /// Verifiers of the kinds of bearer tokens.
@@ -166,13 +170,14 @@ pub(crate) struct TokenVerifiers {
     pub(crate) jwt: JwtAuthenticators,
     pub(crate) console: ConsoleSessions,
     pub(crate) webhook: Option<TokenWebhook>,
+    pub(crate) workspaces: WorkspaceIssuers,
 }
 
 impl Authenticator {
     /// Creates an authenticator.
     pub(crate) fn new(tokens: TokenVerifiers) -> Self {
-        let TokenVerifiers { static_tokens, service_accounts, bootstrap, jwt, console, webhook } = tokens;
-        Self { static_tokens, service_accounts, bootstrap, jwt, console, webhook }
+        let TokenVerifiers { static_tokens, service_accounts, bootstrap, jwt, console, webhook, workspaces } = tokens;
+        Self { static_tokens, service_accounts, bootstrap, jwt, console, webhook, workspaces }
     }
 
     /// Returns true if requests without credentials may reach a path within a logical cluster.
@@ -188,12 +193,17 @@ impl Authenticator {
         self.jwt.reread()
     }
 
-    /// Authenticates a request. A certificate takes precedence over a token. The token of a WebSocket is removed in
-    /// any case.
+    /// Authenticates a request to a logical cluster. A certificate takes precedence over a token. The token of a
+    /// WebSocket is removed in any case.
     ///
     /// # Errors
     /// 401 for wrong credentials; missing ones are anonymous.
-    pub async fn authenticate(&self, peer: &Peer, headers: &mut HeaderMap) -> Result<Identity, Status> {
+    pub(crate) async fn authenticate(
+        &self,
+        peer: &Peer,
+        headers: &mut HeaderMap,
+        named: &RequestedCluster,
+    ) -> Result<Identity, Status> {
         let of_socket = websocket::take_token(headers);
         let certified = match peer {
             Peer::InProcess(identity) => return Ok(Identity::clone(identity)),
@@ -210,7 +220,7 @@ impl Authenticator {
         let mut refused = None;
         for token in [Ok(bearer(headers)), of_socket].map(Result::transpose).into_iter().flatten() {
             let found = match token {
-                Ok(token) => Box::pin(self.token(&token, &[])).await.map(|(identity, _)| identity.with_token(token)),
+                Ok(token) => Box::pin(self.identity_at(&token, named)).await.map(|identity| identity.with_token(token)),
                 Err(failure) => Err(failure),
             };
             match found {
@@ -219,6 +229,30 @@ impl Authenticator {
             }
         }
         refused.map_or_else(|| Ok(Identity::anonymous()), Err)
+    }
+
+    /// Verifies a bearer token of a request to a logical cluster, whose workspace may have issuers of its own.
+    async fn identity_at(&self, token: &str, named: &RequestedCluster) -> Result<Identity, Status> {
+        match self.token(token, &[]).await {
+            Ok((identity, _)) => Ok(identity),
+            Err(refused) => Box::pin(self.workspaces.identity(named, token)).await?.ok_or(refused),
+        }
+    }
+
+    /// Returns the user of a token of an issuer of the workspace itself; `None` for other tokens, and for refused ones.
+    pub(crate) async fn user_of_workspace(&self, cluster: LogicalClusterId, token: &str) -> Option<User> {
+        Box::pin(self.workspaces.user_in(cluster, token)).await.ok().flatten()
+    }
+
+    /// Returns the identity of a token of an issuer of a workspace, and the covered ones of `audiences`, for a review.
+    pub(crate) async fn reviewed_in(
+        &self,
+        cluster: LogicalClusterId,
+        token: &str,
+        audiences: &[String],
+    ) -> Option<(Identity, Vec<String>)> {
+        let good = self.service_accounts.own_audience(audiences).ok()?;
+        Some((Identity::local(self.user_of_workspace(cluster, token).await?, cluster), good))
     }
 
     /// Verifies a bearer token. Returns its identity and the covered ones of `audiences` (the server's own if none
@@ -274,7 +308,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// 401 without a reason; also if an issuer's token means another user now, or the same one in other groups.
-    async fn check_again(&self, token: &str, user: &User) -> Result<(), Status> {
+    async fn check_again(&self, token: &str, user: &User, cluster: LogicalClusterId) -> Result<(), Status> {
         if self.static_tokens.user(token).is_some() {
             return Ok(());
         }
@@ -283,10 +317,13 @@ impl Authenticator {
         }
         match self.service_accounts.verify(token, &[]).await {
             Ok(_) | Err(TokenError::Store(_)) => Ok(()),
-            Err(error) => match Box::pin(self.reviewed_user(token)).await? {
-                Some(now) if now == *user => Ok(()),
-                _ => Err(refused(error)),
-            },
+            Err(error) => {
+                let now = match Box::pin(self.user_of_workspace(cluster, token)).await {
+                    Some(now) => Some(now),
+                    None => Box::pin(self.reviewed_user(token)).await?,
+                };
+                if now.as_ref() == Some(user) { Ok(()) } else { Err(refused(error)) }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Bearer tokens that a webhook reviews (`TokenReview` of `authentication.k8s.io/v1`).
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use portolan_strategy::rbac::User;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{ConfigError, TokenWebhookConfig},
+    fair_cache::{CacheOwner, FairCache},
     webhooks::{ConfiguredWebhook, WebhookCallError},
 };
 
@@ -19,14 +20,14 @@ use super::with_authenticated;
 
 /// Time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit of remembered tokens.
+/// Limit of remembered tokens, which their users share. All refused tokens together have the share of one user.
 const MAX_REMEMBERED: usize = 4096;
 
 /// Webhook that reviews tokens, and its answers of a moment ago.
 pub(crate) struct TokenWebhook {
     webhook: ConfiguredWebhook,
     cache: Duration,
-    remembered: Mutex<HashMap<TokenHash, RememberedReview>>,
+    remembered: Mutex<FairCache<TokenHash, RememberedReview>>,
 }
 
 /// Hash of a token.
@@ -62,7 +63,7 @@ impl TokenWebhook {
     /// An unusable kubeconfig.
     pub(crate) fn open(config: &TokenWebhookConfig) -> Result<Self, ConfigError> {
         let webhook = ConfiguredWebhook::open(&config.kubeconfig)?;
-        Ok(Self { webhook, cache: config.cache, remembered: Mutex::default() })
+        Ok(Self { webhook, cache: config.cache, remembered: Mutex::new(FairCache::new(MAX_REMEMBERED)) })
     }
 
     /// Returns the user of a token; `None` if the webhook does not know it. `audience` is this server.
@@ -77,11 +78,8 @@ impl TokenWebhook {
             return Ok(user.clone());
         }
         let user = self.ask(token, audience).await?;
-        let mut remembered = self.remembered.lock();
-        if remembered.len() >= MAX_REMEMBERED {
-            remembered.clear();
-        }
-        remembered.insert(hash, (Instant::now(), user.clone()));
+        let owner = CacheOwner::of(&user.as_ref().map(|user| &user.name));
+        self.remembered.lock().insert(owner, hash, (Instant::now(), user.clone()));
         Ok(user)
     }
 

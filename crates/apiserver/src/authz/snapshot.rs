@@ -17,7 +17,12 @@ pub struct ClusterRoles {
     /// Rules by namespace and role name.
     rules: HashMap<String, HashMap<String, Vec<PolicyRule>>>,
     members: OwnSubjects,
+    /// True if the logical cluster has not replaced the binding that lets its members enter.
+    admits_members: bool,
 }
+
+/// Shared binding that lets the members of a logical cluster enter it, and its role.
+const ENTRY: [&str; 2] = ["portolan:workspace-access", "system:kcp:workspace:access"];
 
 /// Subjects of the logical cluster's own bindings.
 #[derive(Default)]
@@ -74,6 +79,8 @@ impl ClusterRoles {
         let cluster_rules = cluster_rules(&own.cluster_roles);
         let cluster_rules = cluster_rules.into_iter().map(|(name, rules)| (name.to_owned(), rules)).collect();
         let members = OwnSubjects::of(&own.cluster_role_bindings, &own.role_bindings);
+        let mut replaced = own.cluster_role_bindings.iter().chain(&own.cluster_roles).map(object::name);
+        let admits_members = !replaced.any(|name| ENTRY.contains(&name));
         let cluster_bindings = merged(&bootstrap().cluster_role_bindings, own.cluster_role_bindings);
         let mut bindings: HashMap<String, Vec<Binding>> = HashMap::new();
         for binding in &own.role_bindings {
@@ -90,12 +97,18 @@ impl ClusterRoles {
             cluster_rules,
             rules,
             members,
+            admits_members,
         }
     }
 
     /// Returns the rules of a ClusterRole, with aggregation computed.
     pub fn rules(&self, cluster_role: &str) -> Option<&[PolicyRule]> {
         self.cluster_rules.get(cluster_role).map(Vec::as_slice)
+    }
+
+    /// Returns true if every member may enter the logical cluster, as is so from the start.
+    pub(super) fn admits_members(&self) -> bool {
+        self.admits_members
     }
 
     /// Returns true if one of the logical cluster's own bindings names the user.
@@ -106,18 +119,10 @@ impl ClusterRoles {
 }
 
 impl OwnSubjects {
-    /// Collects subjects. Those of a shared binding do not count in a copy of it: every copy contains them, whatever
-    /// its purpose.
     fn of(cluster_bindings: &[Value], bindings: &[Value]) -> Self {
-        let shared =
-            |name: &str| bootstrap().cluster_role_bindings.iter().find(|binding| object::name(binding) == name);
         let mut members = Self::default();
-        for own in cluster_bindings {
-            let common = shared(object::name(own)).map(|binding| Binding::of(binding).subjects).unwrap_or_default();
-            let subjects = Binding::of(own).subjects.into_iter();
-            subjects.filter(|subject| !common.contains(subject)).for_each(|subject| members.add(subject));
-        }
-        bindings.iter().flat_map(|own| Binding::of(own).subjects).for_each(|subject| members.add(subject));
+        let subjects = cluster_bindings.iter().chain(bindings).flat_map(own_subjects);
+        subjects.for_each(|subject| members.add(subject));
         members
     }
 
@@ -128,6 +133,16 @@ impl OwnSubjects {
             (None, Subject::User(_) | Subject::ServiceAccount { .. }) => false,
         };
     }
+}
+
+/// Returns the subjects of a stored binding who are members of its logical cluster. Those of a shared binding do not
+/// count in a copy of it: every copy contains them, whatever its purpose.
+pub(super) fn own_subjects(binding: &Value) -> Vec<Subject> {
+    let is_copy =
+        |shared: &&Value| object::namespace(binding).is_empty() && object::name(shared) == object::name(binding);
+    let copied = bootstrap().cluster_role_bindings.iter().find(is_copy);
+    let common = copied.map(|shared| Binding::of(shared).subjects).unwrap_or_default();
+    Binding::of(binding).subjects.into_iter().filter(|subject| !common.contains(subject)).collect()
 }
 
 impl Roles for ClusterRoles {

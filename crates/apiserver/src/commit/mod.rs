@@ -137,10 +137,18 @@ impl ObjectCommit {
 
     /// Returns the transaction if nothing has to happen after its commit.
     pub(crate) fn plain(&self, context: &CommitContext) -> Option<Transaction> {
-        let follows =
-            listeners(&context.listeners, &self.key).next().is_some() || DefinitionCatalog::is_about(&self.key);
+        let follows = self.evictions(context).next().is_some() || DefinitionCatalog::is_about(&self.key);
         let is_plain = !follows && self.entry.is_none() && self.lock.is_none();
         is_plain.then(|| self.transaction(context))
+    }
+
+    /// Returns the caches that depend on what is written, each with the logical cluster of it.
+    fn evictions<'a>(&'a self, context: &'a CommitContext) -> impl Iterator<Item = CacheEviction> + 'a {
+        let keys = std::iter::once(&self.key).chain(self.companions.iter().map(|write| &write.key));
+        keys.flat_map(|key| {
+            let dependent = context.listeners.iter().filter(|listener| listener.depends_on(&key.resource));
+            dependent.map(|listener| CacheEviction { listener: listener.clone(), cluster: key.cluster })
+        })
     }
 
     /// Returns the object as stored at a revision; for a removal, `last` with the revision of the removal.
@@ -175,9 +183,9 @@ impl ObjectCommit {
         let (entry, lock) = (self.entry.take(), self.lock.take());
         let own = entry.as_ref().map_or(0, |entry| entry.move_first(&mut transaction.writes));
         portolan_types::failpoint!("api/commit-ready");
-        let listeners = listeners(&context.listeners, &self.key).cloned().collect();
+        let evictions = self.evictions(context).collect();
         let defines = DefinitionCatalog::is_about(&self.key).then(|| context.kinds.change(&self.key));
-        let after = PostCommit { listeners, cluster: self.key.cluster, defines, entry, lock };
+        let after = PostCommit { evictions, defines, entry, lock };
         let committed = if after.is_needed() {
             commit_with_actions(storage, transaction, after).await
         } else {
@@ -212,9 +220,7 @@ async fn remove_damaged_fence(storage: &StorageContext, key: &ObjectKey) -> Comm
 
 /// Actions after a commit, which run even if the client has left.
 struct PostCommit {
-    /// Caches to invalidate.
-    listeners: Vec<Arc<dyn CommitListener>>,
-    cluster: LogicalClusterId,
+    evictions: Vec<CacheEviction>,
     defines: Option<DefinitionWriteGuard>,
     entry: Option<DirectoryEntry>,
     lock: Option<Arc<KeyedGuard<ObjectKey>>>,
@@ -222,16 +228,14 @@ struct PostCommit {
 
 impl PostCommit {
     fn is_needed(&self) -> bool {
-        !self.listeners.is_empty() || self.defines.is_some() || self.entry.is_some() || self.lock.is_some()
+        !self.evictions.is_empty() || self.defines.is_some() || self.entry.is_some() || self.lock.is_some()
     }
 }
 
-/// Returns the caches that depend on an object.
-fn listeners<'a>(
-    all: &'a [Arc<dyn CommitListener>],
-    key: &'a ObjectKey,
-) -> impl Iterator<Item = &'a Arc<dyn CommitListener>> {
-    all.iter().filter(|listener| listener.depends_on(&key.resource))
+/// Entry of a cache that a commit invalidates.
+struct CacheEviction {
+    listener: Arc<dyn CommitListener>,
+    cluster: LogicalClusterId,
 }
 
 /// Commits in a task of its own, which runs the post-commit actions even if the client leaves.
@@ -244,7 +248,7 @@ async fn commit_with_actions(
     let task = tokio::spawn(async move {
         let committed = committing.await.map(Durable::into_inner);
         portolan_types::failpoint!("api/consequences");
-        after.listeners.iter().for_each(|listener| listener.evict(after.cluster));
+        after.evictions.iter().for_each(|eviction| eviction.listener.evict(eviction.cluster));
         drop(after.defines);
         if let (Some(entry), Ok(committed)) = (after.entry, &committed) {
             directory.insert(entry.committed(*committed));

@@ -6,7 +6,11 @@ mod authentication;
 mod encryption;
 mod serving;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use portolan_store::DynStore;
 use portolan_strategy::rbac::User;
@@ -27,7 +31,7 @@ pub use authentication::{
     PrefixedClaimConfiguration, UserRuleConfiguration,
 };
 pub use encryption::read_encryption_config;
-pub use serving::{CertificateFiles, ServingConfig};
+pub use serving::{CertificateFiles, ExternalUrl, ServingConfig};
 
 /// Default of the longest lifetime of service account tokens.
 pub const TOKEN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -47,7 +51,7 @@ pub struct ApiServerConfig {
     /// Directory of keys, certificates and `admin.kubeconfig`. `None` holds them in memory, for simulated physical
     /// clusters.
     pub data_dir: Option<PathBuf>,
-    /// Address at which clients reach the server, used in `admin.kubeconfig` and in URLs of workspaces.
+    /// Address that the server listens on. Clients reach the server there unless [`ServingConfig`] has another URL.
     pub bind_address: SocketAddr,
     /// Name of the server in kubeconfigs; its address if unset.
     pub name: Option<String>,
@@ -120,10 +124,31 @@ impl ApiServerConfig {
         }
     }
 
+    /// Returns the host and port at which clients reach the server.
+    pub(crate) fn public_authority(&self) -> String {
+        let external = self.serving.external_url.as_ref().map(|url| url.authority().to_owned());
+        external.unwrap_or_else(|| reachable(self.bind_address).to_string())
+    }
+
+    /// Returns the URL at which clients reach the server, without a path.
+    pub(crate) fn public_url(&self) -> String {
+        format!("https://{}", self.public_authority())
+    }
+
     /// Returns the defaults, with keys in `data_dir`.
     pub fn in_directory(data_dir: PathBuf, seams: Seams) -> Self {
         Self { data_dir: Some(data_dir), ..Self::in_memory(seams) }
     }
+}
+
+/// Returns an address that clients on this machine can use: a wildcard address is no destination.
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Error in the configuration of a server.

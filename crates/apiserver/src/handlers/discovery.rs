@@ -87,7 +87,7 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
         return answer(document, call, media);
     }
     let document = if is_core {
-        discovery::api_versions(&api.address().to_string())
+        discovery::api_versions(&api.config.public_authority())
     } else {
         discovery::api_group_list(&shown(api, call, &served))
     };

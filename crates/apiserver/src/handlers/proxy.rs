@@ -62,6 +62,7 @@ pub(super) async fn forward(
         cluster: call.cluster.clone(),
         target: proxied,
         user: call.identity.user.clone(),
+        token: if is_cluster { call.identity.forwardable_token() } else { None },
         request: with_path(forwarded(call)?, path)?,
         permit: permit.clone(),
     };

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
+    accessible::{self, AccessCaller},
     authn::{Authenticator, user_info},
-    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer},
+    authz::{AuthorizationDecision, AuthorizationSubject, RbacAuthorizer},
     encode::{self, ResponseShape},
     hooks::{Hooks, Operation},
     options::WriteOptions,
@@ -22,7 +23,7 @@ use crate::{
     routing::attributes::Attributes,
 };
 
-use super::{body, invalid, selectors};
+use super::{body, credentials, invalid, selectors};
 
 /// Answers a create-only resource.
 pub(super) async fn answer(
@@ -52,11 +53,21 @@ pub(super) async fn answer(
         CreateOnly::AccessReview { names_user } => {
             check_access(target, &object, names_user)?;
             let user = names_user.then(|| reviewed_user(&object));
-            access(&api.access.rbac, call, object, user.as_ref()).await?
+            Box::pin(access(&api.access.rbac, call, object, user.as_ref())).await?
         }
-        CreateOnly::SelfRules => rules(&api.access.rbac, call, object).await?,
+        CreateOnly::SelfRules => Box::pin(rules(&api.access.rbac, call, object)).await?,
         CreateOnly::SelfSubject => self_subject(api.seams(), call, &object),
-        CreateOnly::TokenReview => token(&api.access.authenticator, call, object).await?,
+        CreateOnly::TokenReview => Box::pin(token(&api.access.authenticator, call, object)).await?,
+        CreateOnly::ClusterAccess => {
+            let caller = AccessCaller {
+                access: &api.access,
+                identity: &call.identity,
+                seams: api.seams(),
+                secret: &api.reads.continue_key,
+            };
+            Box::pin(accessible::answer(&caller, target, object)).await?
+        }
+        CreateOnly::TokenCredential => Box::pin(credentials::answer(api, call, object)).await?,
         CreateOnly::Binding | CreateOnly::Hooks => hook_review(&api.config.hooks, call, target, object).await?,
     };
     encode::value(&shape, 201, object)
@@ -77,6 +88,19 @@ async fn hook_review(
         }
     }
     Err(method_not_allowed())
+}
+
+/// User that a review names.
+struct ReviewedSubject<'a>(&'a User);
+
+impl AuthorizationSubject for ReviewedSubject<'_> {
+    fn user(&self) -> &User {
+        self.0
+    }
+
+    fn is_impersonated(&self) -> bool {
+        false
+    }
 }
 
 fn spec<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
@@ -189,7 +213,7 @@ async fn access(
     };
     let evaluation_error = resource.and_then(selectors::evaluation_error);
     let verdict = match user {
-        Some(user) => rbac.authorize(call.cluster.id, user, &asked).await?,
+        Some(user) => rbac.authorize_identity(call.cluster.id, &ReviewedSubject(user), &asked).await?,
         None => rbac.authorize_identity(call.cluster.id, &call.identity, &asked).await?,
     };
     let (AuthorizationDecision::Allowed(why) | AuthorizationDecision::Denied(why)) = &verdict;
@@ -236,8 +260,11 @@ async fn token(authenticator: &Authenticator, call: &RequestContext, mut object:
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let found = authenticator.token(&token, &audiences).await;
-    let here = found.ok().filter(|(identity, _)| identity.home.is_none_or(|home| home == call.cluster.id));
+    let found = match authenticator.token(&token, &audiences).await {
+        Ok(found) => Some(found),
+        Err(_) => authenticator.reviewed_in(call.cluster.id, &token, &audiences).await,
+    };
+    let here = found.filter(|(identity, _)| identity.home.is_none_or(|home| home == call.cluster.id));
     object["status"] = match here {
         Some((identity, audiences)) => {
             let mut status = json!({"authenticated": true, "user": user_info(&identity.user)});

@@ -27,7 +27,7 @@ pub use plans::{AdmittedWrite, WritePlan, WritePlanner, check_whole_object};
 pub use proxies::{ProxyEndpoint, ProxyRequest, ProxyTarget};
 pub use resource_metrics::{MeasuredResource, MeasuredUsage, UsageRequest, UsageSource};
 
-pub use crate::requester::Requester;
+pub use crate::requester::{Requester, UserToken};
 use crate::{Body, directory::LogicalCluster, limits::Permit, metrics::GaugeGuard};
 
 /// Advisor that predicts the effects of a write, one line each; the lines become `Warning:` headers.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use portolan_strategy::rbac::User;
 use serde_json::Value;
 
-use crate::directory::LogicalCluster;
+use crate::{directory::LogicalCluster, requester::UserToken};
 
 use super::StreamPermit;
 
@@ -18,6 +18,8 @@ pub struct ProxyRequest {
     pub target: ProxyTarget,
     /// Requesting user.
     pub user: User,
+    /// Own token of the user, which may be forwarded with consent.
+    pub token: Option<UserToken>,
     /// HTTP request. Its URI is the path on the target; its extensions hold the connection's upgrade. Credentials are
     /// removed.
     pub request: http::Request<Bytes>,

@@ -80,7 +80,7 @@ async fn leave(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>,
 fn host(api: &ApiServer, call: &RequestContext) -> String {
     let named = call.uri.authority().map(ToString::to_string);
     let named = named.or_else(|| call.headers.get(HOST)?.to_str().ok().map(str::to_owned));
-    named.unwrap_or_else(|| api.address().to_string())
+    named.unwrap_or_else(|| api.config.public_authority())
 }
 
 /// Ends a sign-in.

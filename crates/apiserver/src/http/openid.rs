@@ -44,7 +44,7 @@ fn discovery(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, S
         200,
         &json!({
             "issuer": api.tokens.issuer(),
-            "jwks_uri": format!("https://{}/openid/v1/jwks", api.address()),
+            "jwks_uri": format!("{}/openid/v1/jwks", api.url()),
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],

@@ -1,6 +1,6 @@
 //! One object: stored, shared, or computed.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use portolan_store::{Expect, StoredObject};
 use portolan_types::{ObjectKey, Status};
@@ -35,8 +35,8 @@ pub(crate) struct ReadContext {
     pub(crate) storage: Arc<StorageContext>,
     pub(crate) reach: ReachContext,
     pub(crate) shared: SharedObjects,
-    /// Address at which clients reach the server.
-    pub(crate) address: SocketAddr,
+    /// URL at which clients reach the server.
+    pub(crate) url: String,
     pub(crate) conversion: Arc<ConversionContext>,
     /// Key that signs `continue` tokens.
     pub(crate) continue_key: Vec<u8>,
@@ -50,7 +50,7 @@ impl ReadContext {
         target: &ResourceTarget,
         key: &ObjectKey,
     ) -> Result<Option<FoundObject>, Status> {
-        if let Some(own) = computed_objects(&call.cluster, target, Some(&key.name), self.address) {
+        if let Some(own) = computed_objects(&call.cluster, target, Some(&key.name), &self.url) {
             return Ok(own
                 .into_iter()
                 .next()

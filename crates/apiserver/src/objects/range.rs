@@ -36,7 +36,7 @@ impl ObjectRange<'_> {
     pub(super) async fn open(self, start: ListStart) -> Result<ObjectSlices, Status> {
         let Self { context, call, target, selection } = self;
         let ListStart { at, after, limit } = start;
-        if let Some(objects) = computed_objects(&call.cluster, target, None, context.address) {
+        if let Some(objects) = computed_objects(&call.cluster, target, None, &context.url) {
             return Ok(ObjectSlices::of(self, context.storage.store.current(), objects));
         }
         if let Some(name) = selection.fields.exact_name().filter(|_| at.is_none() && after.is_none())

@@ -57,6 +57,9 @@ pub(super) async fn authorize(
     let route = head.route.ok_or_else(|| routes::not_found_at(&head.path))?;
     check_route(&head, route.policy, route.endpoint, target.is_none())?;
     let grant = granted(access, &view, &head, &identity).await?;
+    if target.is_some() {
+        cluster.check_active(&head.path)?;
+    }
     let view = Some(Arc::new(ApiView { grant, ..view }));
     let head = RequestHead { reason, ..head };
     // The provider's service accounts and impersonated users are strangers to the consumer.

@@ -19,10 +19,7 @@ mod tests;
 mod token_keys;
 mod users;
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use portolan_types::Seams;
 
@@ -35,7 +32,7 @@ pub use pem::{UnusablePair, certificates, certified};
 pub use token_keys::TokenVerificationKey;
 pub use users::{CertificateUser, IssuedUserCertificate, issue_user_certificate};
 
-use crate::config::{ApiServerConfig, ConfigError};
+use crate::config::{ApiServerConfig, ConfigError, reachable};
 use certificates::{CertificateAuthority, Lifetime};
 use files::KeyFolder;
 use revoked::{CertificateId, RevokedCertificates};
@@ -106,9 +103,22 @@ impl Pki {
         self.authority.client((user, groups), Lifetime::LEAF, seams)
     }
 
+    /// Issues a client certificate for a user, with her groups and for her time.
+    ///
+    /// # Errors
+    /// A failure to sign.
+    pub(crate) fn user(&self, user: &CertificateUser<'_>, seams: &Seams) -> Result<CertifiedKey, ConfigError> {
+        let seconds = i64::try_from(user.lifetime.as_secs()).unwrap_or(i64::MAX);
+        self.authority.user((user.name, user.groups), seconds, seams)
+    }
+
     /// Returns the administrator's kubeconfig for a server at `address`.
     pub fn admin_kubeconfig(&self, address: SocketAddr) -> String {
-        admin_kubeconfig((&self.ca, &self.admin), address, None)
+        admin_kubeconfig(
+            &self.ca,
+            &self.admin,
+            &KubeconfigServer { authority: reachable(address).to_string(), name: None },
+        )
     }
 }
 
@@ -117,12 +127,21 @@ const REVOKED: &str = "pki/revoked-certificates";
 /// Name of the administrator in certificates and kubeconfigs.
 const ADMIN: &str = "portolan-admin";
 
-/// Formats the kubeconfig with names that identify the server, since kubeconfigs get merged.
-fn admin_kubeconfig((ca, client): (&str, &CertifiedKey), address: SocketAddr, name: Option<&str>) -> String {
-    let address = reachable(address);
-    let name = name.map_or_else(|| address.to_string(), str::to_owned);
+/// Server in a kubeconfig.
+struct KubeconfigServer<'a> {
+    /// Host and port.
+    authority: String,
+    /// Name; the authority if unset.
+    name: Option<&'a str>,
+}
+
+/// Formats the kubeconfig with names that identify the server, since kubeconfigs get merged. `ca` may be several
+/// certificates.
+fn admin_kubeconfig(ca: &str, client: &CertifiedKey, server: &KubeconfigServer<'_>) -> String {
+    let KubeconfigServer { authority, name } = server;
+    let name = name.unwrap_or(authority);
     kubeconfig(&Kubeconfig {
-        server: format!("https://{address}/clusters/root"),
+        server: format!("https://{authority}/clusters/root"),
         context: &format!("root@{name}"),
         user: &format!("{ADMIN}@{name}"),
         ca,
@@ -175,13 +194,22 @@ fn admin(
             create_pair(folder, "pki/admin", made_now)?
         }
     };
-    let (ca, name) = (&*authority.pair.certificate, config.name.as_deref());
-    let kubeconfig = admin_kubeconfig((ca, &admin), config.bind_address, name);
+    let server = KubeconfigServer { authority: config.public_authority(), name: config.name.as_deref() };
+    let ca = format!("{}{}", authority.pair.certificate, served_chain(config));
+    let kubeconfig = admin_kubeconfig(&ca, &admin, &server);
     // An unchanged file is not written, so a start needs no free disk space; one that others can read is replaced.
     if folder.text("admin.kubeconfig").ok().flatten().as_ref() != Some(&kubeconfig) {
         folder.write("admin.kubeconfig", kubeconfig.as_bytes())?;
     }
     Ok(admin)
+}
+
+/// Returns the chain of the administrator's certificate, which the server may present at its external URL: clients have
+/// to trust its issuer as they trust the server's own authority. Empty without an external URL.
+fn served_chain(config: &ApiServerConfig) -> String {
+    let files = config.serving.external_url.as_ref().and(config.serving.files.as_ref());
+    // An unusable file ends the start later, with a better message.
+    files.and_then(|files| std::fs::read_to_string(&files.certificate).ok()).unwrap_or_default()
 }
 
 fn service_accounts(folder: &KeyFolder) -> Result<String, ConfigError> {
@@ -218,16 +246,6 @@ fn continue_key(folder: &KeyFolder, seams: &Seams) -> Result<Vec<u8>, ConfigErro
     }
 }
 
-/// Returns an address that clients on this machine can use: a wildcard address is no destination.
-pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-    };
-    SocketAddr::new(ip, address.port())
-}
-
 fn create_pair(folder: &KeyFolder, name: &str, pair: CertifiedKey) -> Result<CertifiedKey, ConfigError> {
     folder.write_pair(name, &pair)?;
     Ok(pair)
@@ -246,6 +264,7 @@ fn server_names(config: &ApiServerConfig) -> Vec<String> {
         names.push(address.to_string());
     }
     names.extend(config.tls_sans.iter().cloned());
+    names.extend(config.serving.external_url.iter().map(|url| url.host().to_owned()));
     names.sort();
     names.dedup();
     names

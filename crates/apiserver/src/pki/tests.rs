@@ -116,6 +116,21 @@ fn a_new_name_makes_a_new_server_certificate_of_the_same_authority() {
 }
 
 #[test]
+fn the_external_url_is_in_the_certificate_and_in_the_kubeconfig_of_the_administrator() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+    let first = Pki::open(&config).unwrap();
+    config.serving.external_url = Some("https://portolan.example.com:8443".parse().unwrap());
+    let renewed = first.renewed(&first.server, &config).unwrap().expect("a running server renews it, too");
+    let facts = String::from_utf8_lossy(&crate::pki::certificates(&renewed.certificate).unwrap()[0]).into_owned();
+    assert!(facts.contains("portolan.example.com"), "it is a name in the certificate");
+    let kubeconfig = std::fs::read_to_string(dir.path().join("data/admin.kubeconfig")).unwrap();
+    assert!(kubeconfig.contains("server: https://portolan.example.com:8443/clusters/root\n"), "{kubeconfig}");
+    assert!(kubeconfig.contains("name: root@portolan.example.com:8443\n"), "{kubeconfig}");
+    assert!(first.renewed(&renewed, &config).unwrap().is_none(), "once");
+}
+
+#[test]
 fn invalid_files_are_reported_and_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());

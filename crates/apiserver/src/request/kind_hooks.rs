@@ -15,6 +15,10 @@ pub(crate) enum CreateOnly {
     SelfSubject,
     /// Verifies a token.
     TokenReview,
+    /// Lists the logical clusters that the caller may enter.
+    ClusterAccess,
+    /// Exchanges a token for a client certificate.
+    TokenCredential,
     /// Asks the hooks of the embedding program.
     Hooks,
 }
@@ -71,7 +75,7 @@ const fn create_only(create_only: CreateOnly) -> KindHooks {
 }
 
 /// Hooks by group and resource.
-static HOOKS: [(&str, &str, KindHooks); 18] = [
+static HOOKS: [(&str, &str, KindHooks); 20] = [
     ("", "bindings", create_only(CreateOnly::Binding)),
     (
         "",
@@ -115,6 +119,8 @@ static HOOKS: [(&str, &str, KindHooks); 18] = [
     ("core.kcp.io", "logicalclusters", KindHooks { computed: Some(ComputedResource::LogicalCluster), ..PLAIN }),
     ("core.kcp.io", "shards", KindHooks { computed: Some(ComputedResource::Shards), ..PLAIN }),
     ("events.k8s.io", "events", KindHooks { is_cached: false, ..PLAIN }),
+    ("login.concierge.pinniped.dev", "tokencredentialrequests", create_only(CreateOnly::TokenCredential)),
+    ("portolan.dev", "selfclusteraccessreviews", create_only(CreateOnly::ClusterAccess)),
     ("tenancy.kcp.io", "workspaces", KindHooks { has_home: true, ..PLAIN }),
 ];
 

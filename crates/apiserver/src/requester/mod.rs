@@ -1,6 +1,6 @@
 //! Clients of requests, as the logical clusters know them. Imports no other folder.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use portolan_strategy::rbac::User;
 use portolan_types::LogicalClusterId;
@@ -11,6 +11,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Extra of a service account's user: the id of its logical cluster.
 pub(crate) const CLUSTER_NAME_EXTRA: &str = "authentication.kubernetes.io/cluster-name";
+/// Prefix of the names of service accounts.
 const ACCOUNT: &str = "system:serviceaccount:";
 /// Prefix of the name of a service account of another logical cluster; kcp's.
 const FOREIGN_ACCOUNT: &str = "system:kcp:serviceaccount:";
@@ -27,9 +28,23 @@ pub struct Requester<'a> {
     pub home: Option<LogicalClusterId>,
 }
 
+/// Verified token of a user's own, hidden from debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UserToken {
+    /// Token.
+    pub token: Arc<str>,
+    /// Audiences that it is meant for.
+    pub audiences: Vec<String>,
+}
+
 /// Returns the user of requests without credentials.
 pub(crate) fn anonymous() -> User {
     User { name: "system:anonymous".into(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() }
+}
+
+/// Returns true for the user of a service account.
+pub(crate) fn is_account(user: &User) -> bool {
+    user.name.starts_with(ACCOUNT)
 }
 
 impl<'a> Requester<'a> {

@@ -14,7 +14,7 @@ use crate::{
     },
     authn::{
         AccessContext, Authenticator, BootstrapTokens, JwtAuthenticators, ServiceAccountTokens, StaticTokens,
-        TokenVerifiers, TokenWebhook, console::ConsoleSessions,
+        TokenVerifiers, TokenWebhook, WorkspaceIssuers, console::ConsoleSessions,
     },
     authz::{AuthorizerChain, RbacAuthorizer, SharedObjects},
     commit::{CommitContext, default_limits},
@@ -25,7 +25,7 @@ use crate::{
     limits::RequestLimiter,
     metrics::Metrics,
     objects::{ObjectLocks, PipelineContext, ReadContext},
-    pki::{Pki, reachable},
+    pki::Pki,
     reach::ReachContext,
     storage::StorageContext,
     sync::{KeyedMutex, StreamContext},
@@ -76,6 +76,7 @@ impl SharedParts {
             timeout: config.limits.conversion,
             events: ConvertedEvents::default(),
         };
+        let rbac = RbacAuthorizer::new(storage.store.clone()).with_chain(chain).within(storage.directory.clone());
         Ok(Self {
             kinds: DefinitionCatalog::new(
                 storage.store.clone(),
@@ -83,7 +84,7 @@ impl SharedParts {
                 Arc::new(metrics.expressions()),
                 config.computes_nodes,
             ),
-            rbac: Arc::new(RbacAuthorizer::new(storage.store.clone()).with_chain(chain)),
+            rbac: Arc::new(rbac),
             configuration: Arc::new(AdmissionConfigCache::new(storage.store.clone())),
             conversion: Arc::new(conversion),
             limiter,
@@ -103,6 +104,7 @@ impl SharedParts {
         for resource in crate::authz::RESOURCES {
             background.spawn(self.rbac.clone().follow(resource));
         }
+        background.spawn(self.rbac.clone().keep_index());
         for resource in AdmissionConfigCache::resources() {
             background.spawn(self.configuration.clone().follow(resource));
         }
@@ -129,6 +131,11 @@ impl SharedParts {
                 pki.revoked.clone(),
             ),
             webhook: config.access.token_webhook.as_ref().map(TokenWebhook::open).transpose()?,
+            workspaces: WorkspaceIssuers::new(
+                self.storage.clone(),
+                self.conversion.webhooks.clone(),
+                config.issuer.clone(),
+            ),
         };
         Ok(AccessContext {
             authenticator: Authenticator::new(tokens),
@@ -144,7 +151,7 @@ impl SharedParts {
         ReadContext {
             storage: storage.clone(),
             shared: SharedObjects::new(rbac.clone(), pki.ca.clone()),
-            address: reachable(config.bind_address),
+            url: config.public_url(),
             reach: ReachContext { storage, rbac, computes_nodes: config.computes_nodes },
             conversion: self.conversion.clone(),
             continue_key: pki.continue_key.clone(),
@@ -184,12 +191,7 @@ impl SharedParts {
                 limits: config.limits.clone(),
                 locks: KeyedMutex::default(),
             },
-            workspaces: WorkspaceContext {
-                storage,
-                rbac,
-                ids: IdAllocator::new(),
-                address: reachable(config.bind_address),
-            },
+            workspaces: WorkspaceContext { storage, rbac, ids: IdAllocator::new(), url: config.public_url() },
             limiter: self.limiter.clone(),
             metrics: self.metrics.clone(),
         }

@@ -8,7 +8,7 @@ mod service;
 mod trust;
 
 pub use client::WebhookAddresses;
-pub(crate) use client::{WebhookClients, WebhookRequestBody, WebhookResponse};
+pub(crate) use client::{CheckedAddresses, WebhookClients, WebhookRequestBody, WebhookResponse};
 pub(crate) use configured::{ConfiguredWebhook, WebhookCallError, WebhookConfigError};
 pub(crate) use endpoint::WebhookEndpoint;
 pub(crate) use service::ServiceNetwork;

@@ -277,6 +277,7 @@ async fn certificates_of_others_proxies_and_own_serving_certificates() {
         files: Some(CertificateFiles { certificate: file("tls.crt", &serving.0), key: file("tls.key", &serving.1) }),
         only_tls13: true,
         cipher_suites: Vec::new(),
+        external_url: None,
     };
     config.access.client_ca = Some(file("clients.crt", &clients.pem));
     config.access.request_header = Some(RequestHeaderConfig {

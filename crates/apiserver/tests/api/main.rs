@@ -15,6 +15,7 @@ mod damage;
 mod discovery;
 mod encryption;
 mod endpoints;
+mod entry;
 mod extension_servers;
 mod fairness;
 mod forms;

@@ -25,6 +25,12 @@ pub(crate) enum ClientAccount {
     Syncer,
     /// The one for users' requests, which may impersonate mapped users.
     Users,
+    /// None: requests have the own token of a user.
+    Nobody,
+}
+
+impl ClientAccount {
+    const ALL: [Self; 3] = [Self::Syncer, Self::Users, Self::Nobody];
 }
 
 /// Client of one physical cluster.
@@ -107,6 +113,16 @@ impl ClusterClients {
         self.client((key, ClientAccount::Users), uid, spec).await
     }
 
+    /// Returns a client without an account on the physical cluster at `key`.
+    pub(crate) async fn bare_client(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        spec: PhysicalClusterSpec,
+    ) -> Result<ClusterClient, ClusterClientError> {
+        self.client((key, ClientAccount::Nobody), uid, spec).await
+    }
+
     /// Returns the cached client, or connects. Reads the kubeconfig each time, so that a revoked one is no longer used.
     async fn client(
         &self,
@@ -132,6 +148,7 @@ impl ClusterClients {
         let connected = match account {
             ClientAccount::Syncer => connector.connect().await,
             ClientAccount::Users => connector.connect_for_users().await,
+            ClientAccount::Nobody => connector.connect_without_account().await,
         };
         let client = connected.map_err(|error| ClusterClientError::Unusable(error.to_string()))?;
         let client = {
@@ -168,7 +185,7 @@ impl ClusterClients {
     /// Ends all streams to the physical cluster at `key`, unless its uid is `stays`.
     pub(super) fn disconnect(&self, key: &ObjectKey, stays: Option<&Uid>) {
         let mut cached = self.cached.lock();
-        for account in [ClientAccount::Syncer, ClientAccount::Users] {
+        for account in ClientAccount::ALL {
             if let hash_map::Entry::Occupied(entry) = cached.entry((key.clone(), account))
                 && Some(&entry.get().uid) != stays
             {

@@ -8,13 +8,13 @@ use hyper::upgrade::OnUpgrade;
 use portolan_apiserver::{
     Body, User,
     directory::LogicalCluster,
-    hooks::{ProxyEndpoint, ProxyRequest, ProxyTarget, StreamPermit},
+    hooks::{ProxyEndpoint, ProxyRequest, ProxyTarget, StreamPermit, UserToken},
 };
 use portolan_store::RangeScope;
 use portolan_syncer::streams::{self, DownstreamPod, ProxiedAnswer, ProxiedRequest, StreamError, asks_for_upgrade};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Status, Uid, object,
-    placement::{CopyPhase, GROUP, MemberUser, PhysicalClusterSpec, PlacedCopy, PlacementRecord},
+    placement::{CopyPhase, GROUP, MemberAccess, MemberUser, PhysicalClusterSpec, PlacedCopy, PlacementRecord},
 };
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -37,6 +37,8 @@ struct ConnectedTarget {
     path: String,
     /// User to act as on the physical cluster.
     acting: Option<MemberUser>,
+    /// Own token of the user, which is forwarded.
+    token: Option<UserToken>,
     /// Path on this server that a redirect to `path` stands for; `None` refuses redirects.
     shown_at: Option<RedirectBase>,
 }
@@ -47,13 +49,29 @@ struct RedirectBase {
     upstream: String,
 }
 
+/// User of a proxied request.
+struct ProxyUser<'a> {
+    user: &'a User,
+    /// Own token of the user.
+    token: Option<UserToken>,
+}
+
+/// Returns true if the token of a user may be forwarded: with the consent of the physical cluster, which only the
+/// administrator of the server can have registered.
+fn may_forward(home: &LogicalCluster, access: &MemberAccess, token: &UserToken) -> bool {
+    home.id == LogicalClusterId::ROOT && access.forwards(&token.audiences)
+}
+
 impl PodStreamRoutes {
     /// Passes a request on and returns the cleaned answer.
     pub(super) async fn proxy(&self, request: ProxyRequest) -> Result<Response<Body>, Status> {
-        let ProxyRequest { cluster, target, user, request, permit } = request;
+        let ProxyRequest { cluster, target, user, token, request, permit } = request;
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let target = match target {
-            ProxyTarget::PhysicalCluster(physical) => self.member(&cluster, &physical, &user, path).await?,
+            ProxyTarget::PhysicalCluster(physical) => {
+                let user = ProxyUser { user: &user, token };
+                self.member(&cluster, &physical, user, path).await?
+            }
             ProxyTarget::Workload { object, endpoint } => self.workload(&cluster, &object, &endpoint, path).await?,
         };
         let (mut parts, body) = request.into_parts();
@@ -64,6 +82,7 @@ impl PodStreamRoutes {
             headers: &parts.headers,
             body,
             acting: target.acting.as_ref(),
+            token: target.token.as_ref().map(|token| &*token.token),
         };
         let end = target.client.end.clone();
         let answered = end.run_until_cancelled(streams::proxy(&target.client.client, asked)).await;
@@ -97,29 +116,37 @@ impl PodStreamRoutes {
         }
     }
 
-    /// Connects to the API server of a physical cluster, as the user that the requesting one is mapped to.
+    /// Connects to the API server of a physical cluster, as the user that the requesting one is mapped to, or with the
+    /// user's own token.
     async fn member(
         &self,
         home: &LogicalCluster,
         physical: &Value,
-        user: &User,
+        asking: ProxyUser<'_>,
         path: &str,
     ) -> Result<ConnectedTarget, Status> {
         let name = object::name(physical);
         let resource = GroupResource::new(GROUP, "physicalclusters");
         let uid = object::uid(physical).ok_or_else(|| Status::internal("a physical cluster without a uid"))?;
         let spec = PhysicalClusterSpec::deserialize(&physical["spec"]).map_err(Status::internal)?;
-        let acting = match &spec.access {
-            None => {
-                return Err(responses::unavailable(format!("physical cluster {name:?} has no spec.access: {JOIN}")));
-            }
-            Some(access) => access.user_of(&user.name, &user.groups).ok_or_else(|| {
+        let Some(access) = &spec.access else {
+            return Err(responses::unavailable(format!("physical cluster {name:?} has no spec.access: {JOIN}")));
+        };
+        let user = asking.user;
+        let token = asking.token.filter(|token| may_forward(home, access, token));
+        let acting = match &token {
+            Some(_) => None,
+            None => Some(access.user_of(&user.name, &user.groups).ok_or_else(|| {
                 let why = format!("User {:?} is mapped to no user or group of the physical cluster", user.name);
                 Status::forbidden(&resource, name, why)
-            })?,
+            })?),
         };
         let key = ObjectKey::cluster_scoped(home.id, resource, name.parse().map_err(Status::internal)?);
-        let client = self.clients.users_client(&key, &uid, spec).await.map_err(|error| {
+        let client = match &token {
+            Some(_) => self.clients.bare_client(&key, &uid, spec).await,
+            None => self.clients.users_client(&key, &uid, spec).await,
+        };
+        let client = client.map_err(|error| {
             tracing::info!(cluster = name, %error, "a physical cluster cannot be reached for a user");
             match error {
                 // The administrator of the registration gets the cause: the request is by rights on it.
@@ -129,13 +156,7 @@ impl PodStreamRoutes {
                 error => responses::no_client(name, &error),
             }
         })?;
-        Ok(ConnectedTarget {
-            cluster: name.to_owned(),
-            client,
-            path: path.to_owned(),
-            acting: Some(acting),
-            shown_at: None,
-        })
+        Ok(ConnectedTarget { cluster: name.to_owned(), client, path: path.to_owned(), acting, token, shown_at: None })
     }
 
     /// Connects to a port of a pod or service, on a physical cluster that runs it.
@@ -172,6 +193,7 @@ impl PodStreamRoutes {
             path: format!("{base}{path}"),
             client,
             acting: None,
+            token: None,
             shown_at: Some(RedirectBase { downstream: base, upstream }),
         })
     }

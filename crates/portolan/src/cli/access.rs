@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use portolan_apiserver::config::{
-    AccessConfig, CertificateFiles, RequestHeaderConfig, ServingConfig, TokenWebhookConfig,
+    AccessConfig, CertificateFiles, ExternalUrl, RequestHeaderConfig, ServingConfig, TokenWebhookConfig,
 };
 
 use super::values;
@@ -78,6 +78,11 @@ pub(super) struct AccessArgs {
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// URL at which clients reach the server, such as https://portolan.example.com:6443, without a path: in
+    /// admin.kubeconfig, and in the URLs of workspaces and of views of exports. Its host is in the server's
+    /// certificate. By default the address that the server listens on.
+    #[arg(long, value_name = "URL")]
+    external_url: Option<ExternalUrl>,
     /// Oldest version of TLS that is served.
     #[arg(long, value_enum, value_name = "VERSION", default_value_t)]
     tls_min_version: TlsVersion,
@@ -125,6 +130,7 @@ impl AccessArgs {
             files: files.map(|(certificate, key)| CertificateFiles { certificate, key }),
             only_tls13: self.tls_min_version == TlsVersion::Tls13,
             cipher_suites: self.tls_cipher_suites.clone(),
+            external_url: self.external_url.clone(),
         }
     }
 }

@@ -65,6 +65,8 @@ pub struct ProxiedRequest<'a> {
     pub body: bytes::Bytes,
     /// User to act as; `None` for the identity of the connection.
     pub acting: Option<&'a MemberUser>,
+    /// Own token of the user, for a connection without an identity.
+    pub token: Option<&'a str>,
 }
 
 /// Answer to a request that was passed on, without the headers that its sender must not set.
@@ -126,6 +128,11 @@ fn downstream(asked: ProxiedRequest<'_>) -> Result<Request<Body>, StreamError> {
         for group in &user.groups {
             headers.append(HeaderName::from_static("impersonate-group"), value(group)?);
         }
+    }
+    if let Some(token) = asked.token {
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| garbled(&error))?;
+        bearer.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, bearer);
     }
     Ok(request)
 }
@@ -239,7 +246,8 @@ mod tests {
         let user = MemberUser { name: "ann".into(), groups: vec!["devs".into(), "ops".into()] };
         for (acting, name, groups) in [(None, None, 0), (Some(&user), Some("ann"), 2)] {
             let body = bytes::Bytes::new();
-            let request = ProxiedRequest { method: Method::GET, path: "/api", headers: &asked, body, acting };
+            let request =
+                ProxiedRequest { method: Method::GET, path: "/api", headers: &asked, body, acting, token: None };
             let headers = downstream(request).unwrap().headers().clone();
             assert_eq!(headers.get("impersonate-user").map(|value| value.to_str().unwrap()), name);
             assert_eq!(headers.get_all("impersonate-group").iter().count(), groups);

@@ -21,6 +21,17 @@ pub struct MemberAccess {
     /// Groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<MappedIdentity>,
+    /// Consent to forward the own tokens of users.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward_tokens: Option<TokenForwarding>,
+}
+
+/// Consent to forward the tokens of users unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TokenForwarding {
+    /// Audiences of which a token must have one.
+    pub audiences: Vec<String>,
 }
 
 /// Name of a user or group upstream, and downstream.
@@ -44,6 +55,12 @@ pub struct MemberUser {
 }
 
 impl MemberAccess {
+    /// Returns true if a token with these audiences may be forwarded.
+    pub fn forwards(&self, audiences: &[String]) -> bool {
+        let consent = self.forward_tokens.as_ref();
+        consent.is_some_and(|consent| consent.audiences.iter().any(|own| audiences.contains(own)))
+    }
+
     /// Returns the downstream identity of a user; `None` if neither the user nor a group is mapped. Names of system
     /// components are never a downstream identity.
     pub fn user_of(&self, name: &str, groups: &[String]) -> Option<MemberUser> {
@@ -72,6 +89,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_token_is_forwarded_with_consent_to_its_audience() {
+        let of = |audiences: &[&str]| audiences.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let consenting = |audiences: Option<&[&str]>| MemberAccess {
+            forward_tokens: audiences.map(|audiences| TokenForwarding { audiences: of(audiences) }),
+            ..MemberAccess::default()
+        };
+        for (case, consent, token, expected) in [
+            ("no consent", None, vec!["kubeapps"], false),
+            ("a listed audience", Some(&["kubeapps", "other"][..]), vec!["kubeapps"], true),
+            ("one of the token's", Some(&["kubeapps"][..]), vec!["portolan", "kubeapps"], true),
+            ("another audience", Some(&["kubeapps"][..]), vec!["portolan"], false),
+            ("an empty list", Some(&[][..]), vec!["kubeapps"], false),
+            ("a token for none", Some(&["kubeapps"][..]), vec![], false),
+        ] {
+            assert_eq!(consenting(consent).forwards(&of(&token)), expected, "{case}");
+        }
+    }
+
+    #[test]
     fn identities_on_a_physical_cluster() {
         let mapped = |name: &str, downstream: &str| MappedIdentity { name: name.into(), downstream: downstream.into() };
         let access = MemberAccess {
@@ -81,6 +117,7 @@ mod tests {
                 mapped("system:masters", "portolan:admins"),
                 mapped("ops", "system:masters"),
             ],
+            forward_tokens: None,
         };
         for (case, name, groups, expected) in [
             ("a mapped user", "ann", vec![], Some(("ann", vec![]))),

@@ -20,7 +20,10 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{config::IssuerConfiguration, webhooks::trust_of_bundle};
+use crate::{
+    config::IssuerConfiguration,
+    webhooks::{CheckedAddresses, trust_of_bundle},
+};
 
 /// Size limit of a document of an issuer, in bytes.
 const MAX_DOCUMENT: usize = 1024 * 1024;
@@ -38,6 +41,8 @@ pub(super) struct IssuerKeys {
     issuer: String,
     discovery: String,
     tls: Arc<ClientConfig>,
+    /// Addresses that the issuer of a tenant may have; `None` for any.
+    allowed: Option<CheckedAddresses>,
     known: RwLock<Arc<Vec<Jwk>>>,
     /// Time of the last fetch. The lock is held while one runs.
     fetched: Arc<Mutex<Option<Instant>>>,
@@ -70,11 +75,12 @@ struct KeyDocument {
 }
 
 impl IssuerKeys {
-    /// Creates the keys of an issuer; nothing is fetched yet.
+    /// Creates the keys of an issuer; nothing is fetched yet. `allowed` are the addresses that it may have, if a tenant
+    /// names it.
     ///
     /// # Errors
     /// An unusable certificate authority.
-    pub(super) fn new(of: &IssuerConfiguration) -> Result<Self, String> {
+    pub(super) fn new(of: &IssuerConfiguration, allowed: Option<CheckedAddresses>) -> Result<Self, String> {
         let discovery = if of.discovery_url.is_empty() {
             format!("{}/.well-known/openid-configuration", of.url.trim_end_matches('/'))
         } else {
@@ -85,6 +91,7 @@ impl IssuerKeys {
             issuer: of.url.clone(),
             discovery,
             tls,
+            allowed,
             known: RwLock::default(),
             fetched: Arc::default(),
             endpoints: Mutex::default(),
@@ -181,8 +188,11 @@ impl IssuerKeys {
         let host = uri.host().unwrap_or_default();
         let dialed = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(dialed.clone()).map_err(|error| failed(&error))?;
-        let stream =
-            TcpStream::connect((dialed, uri.port_u16().unwrap_or(443))).await.map_err(|error| failed(&error))?;
+        let port = uri.port_u16().unwrap_or(443);
+        let stream = match &self.allowed {
+            Some(allowed) => allowed.dial(&dialed, port).await.map_err(|why| failed(&why))?,
+            None => TcpStream::connect((dialed, port)).await.map_err(|error| failed(&error))?,
+        };
         let stream =
             TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(|error| failed(&error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;

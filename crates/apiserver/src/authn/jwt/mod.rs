@@ -9,7 +9,6 @@ mod sign_in;
 mod tests;
 
 use std::{
-    collections::HashMap,
     path::{Path as FilePath, PathBuf},
     sync::Arc,
     time::Duration,
@@ -27,7 +26,9 @@ use tokio::time::Instant;
 
 use crate::{
     config::{AnonymousConfiguration, AuthenticationConfiguration, AuthenticationSource, ConfigError, field_lines},
+    fair_cache::{CacheOwner, FairCache},
     pki::{FileStamp, file_stamp},
+    webhooks::CheckedAddresses,
 };
 
 use claims::ClaimMapper;
@@ -48,7 +49,7 @@ const ALGORITHMS: [Algorithm; 8] = [
 /// Time for which a verified token is not verified again, as in kube-apiserver. A key that an issuer withdraws is
 /// refused after the next fetch of its keys.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// Limit of remembered tokens.
+/// Limit of remembered tokens, which their users share.
 const MAX_REMEMBERED: usize = 4096;
 /// Seconds by which a token may be ahead of this server's clock, as in kube-apiserver.
 const NOT_BEFORE_LEEWAY: i64 = 300;
@@ -69,12 +70,31 @@ struct WatchedFile {
     read: Mutex<FileStamp>,
 }
 
+/// Tokens that were verified a moment ago.
+type RememberedTokens = Mutex<FairCache<[u8; 32], VerifiedToken>>;
+
+/// Source of a configuration, and its limits.
+pub(super) struct SetContext<'a> {
+    /// Issuer of the server's own tokens, which no configuration may name.
+    pub(super) own_issuer: &'a str,
+    /// Addresses that the issuers of a tenant may have; `None` for any.
+    pub(super) allowed: Option<CheckedAddresses>,
+    /// Limit of remembered tokens, which their users share.
+    pub(super) remembered: usize,
+}
+
+impl<'a> SetContext<'a> {
+    /// Returns the context of the server's configuration.
+    fn of_server(own_issuer: &'a str) -> Self {
+        Self { own_issuer, allowed: None, remembered: MAX_REMEMBERED }
+    }
+}
+
 /// Authenticators of one configuration.
-#[derive(Default)]
-struct AuthenticatorSet {
+pub(super) struct AuthenticatorSet {
     issuers: Vec<JwtIssuer>,
     anonymous: Option<AnonymousConfiguration>,
-    remembered: Mutex<HashMap<[u8; 32], VerifiedToken>>,
+    remembered: RememberedTokens,
 }
 
 /// Issuer with its rules.
@@ -100,10 +120,14 @@ impl JwtAuthenticators {
     /// # Errors
     /// A file that cannot be read, or the faults of the configuration.
     pub(crate) fn open(source: &AuthenticationSource, own_issuer: &str, seams: Seams) -> Result<Self, ConfigError> {
+        let server = SetContext::of_server(own_issuer);
         let (file, set) = match source {
-            AuthenticationSource::None => (None, AuthenticatorSet::default()),
+            AuthenticationSource::None => {
+                let none = AuthenticatorSet::compile(&AuthenticationConfiguration::default(), &server);
+                (None, none.map_err(ConfigError::Crypto)?)
+            }
             AuthenticationSource::Fixed(configuration) => {
-                let set = AuthenticatorSet::compile(configuration, own_issuer);
+                let set = AuthenticatorSet::compile(configuration, &server);
                 (None, set.map_err(|why| ConfigError::Content { path: "--oidc-issuer-url".into(), what: why })?)
             }
             AuthenticationSource::File(path) => {
@@ -150,15 +174,24 @@ impl JwtAuthenticators {
     /// The reason of the refusal, for the log.
     pub(crate) async fn verify(&self, token: &str) -> Result<Option<User>, String> {
         let set = self.current.read().clone();
-        if set.issuers.is_empty() {
+        set.verify(token, self.seams.clock.now().as_second()).await
+    }
+}
+
+impl AuthenticatorSet {
+    /// Verifies a token at a time in seconds since the epoch. Returns `None` for a token of another issuer.
+    ///
+    /// # Errors
+    /// The reason of the refusal, for the log.
+    pub(super) async fn verify(&self, token: &str, now: i64) -> Result<Option<User>, String> {
+        if self.issuers.is_empty() {
             return Ok(None);
         }
         let Some(claims) = unverified_claims(token) else { return Ok(None) };
         let issuer = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
-        let Some(issuer) = set.issuers.iter().find(|own| own.url == issuer) else { return Ok(None) };
-        let now = self.seams.clock.now().as_second();
+        let Some(issuer) = self.issuers.iter().find(|own| own.url == issuer) else { return Ok(None) };
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let known = set.remembered.lock().get(&hash).cloned();
+        let known = self.remembered.lock().get(&hash).cloned();
         if let Some(known) = known.filter(|known| known.at.elapsed() < REMEMBERED && now < known.expires) {
             return Ok(Some(known.user));
         }
@@ -166,17 +199,17 @@ impl JwtAuthenticators {
         let claims = Box::pin(issuer.verified_claims(token)).await?;
         let expires = issuer.check_validity(&claims, now)?;
         let user = issuer.mapper.user(&claims)?;
-        let mut remembered = set.remembered.lock();
-        if remembered.len() >= MAX_REMEMBERED {
-            remembered.clear();
-        }
-        remembered.insert(hash, VerifiedToken { user: user.clone(), expires, at: Instant::now() });
+        let verified = VerifiedToken { user: user.clone(), expires, at: Instant::now() };
+        self.remembered.lock().insert(CacheOwner::of(&user.name), hash, verified);
         Ok(Some(user))
     }
-}
 
-impl AuthenticatorSet {
-    fn compile(from: &AuthenticationConfiguration, own_issuer: &str) -> Result<Self, String> {
+    /// Compiles a configuration.
+    ///
+    /// # Errors
+    /// Its faults, one per line.
+    pub(super) fn compile(from: &AuthenticationConfiguration, context: &SetContext<'_>) -> Result<Self, String> {
+        let own_issuer = context.own_issuer;
         let mut faults = Vec::new();
         let mut issuers = Vec::new();
         for (at, one) in from.jwt.iter().enumerate() {
@@ -184,8 +217,8 @@ impl AuthenticatorSet {
             if one.issuer.url == own_issuer {
                 return Err(format!("{path}.issuer.url: {own_issuer:?} is the issuer of service account tokens"));
             }
-            let keys =
-                IssuerKeys::new(&one.issuer).map_err(|why| format!("{path}.issuer.certificateAuthority: {why}"))?;
+            let keys = IssuerKeys::new(&one.issuer, context.allowed.clone())
+                .map_err(|why| format!("{path}.issuer.certificateAuthority: {why}"))?;
             match ClaimMapper::compile(&path, one) {
                 Err(found) => faults.extend(found),
                 Ok(mapper) => issuers.push(JwtIssuer {
@@ -200,7 +233,11 @@ impl AuthenticatorSet {
         if !faults.is_empty() {
             return Err(field_lines(&faults));
         }
-        Ok(Self { issuers, anonymous: from.anonymous.clone(), remembered: Mutex::default() })
+        Ok(Self {
+            issuers,
+            anonymous: from.anonymous.clone(),
+            remembered: Mutex::new(FairCache::new(context.remembered)),
+        })
     }
 }
 
@@ -258,6 +295,16 @@ pub(super) fn issuer_of(token: &str) -> Option<String> {
     Some(unverified_claims(token)?.get("iss")?.as_str()?.to_owned())
 }
 
+/// Returns the audiences that a verified token states.
+pub(super) fn audiences_of(token: &str) -> Vec<String> {
+    let claims = unverified_claims(token).unwrap_or_default();
+    match claims.get("aud") {
+        Some(Value::String(audience)) => vec![audience.clone()],
+        Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Returns the claims of a token before its signature is verified; `None` for what is no JSON Web Token.
 fn unverified_claims(token: &str) -> Option<Value> {
     let mut parts = token.split('.');
@@ -275,5 +322,5 @@ fn read_file(path: &FilePath, own_issuer: &str) -> Result<AuthenticatorSet, Conf
     }
     let text = std::fs::read(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
     let configuration = AuthenticationConfiguration::parse(&text).map_err(wrong)?;
-    AuthenticatorSet::compile(&configuration, own_issuer).map_err(wrong)
+    AuthenticatorSet::compile(&configuration, &SetContext::of_server(own_issuer)).map_err(wrong)
 }

@@ -14,7 +14,10 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::config::{IssuerConfiguration, JwtConfiguration};
+use crate::{
+    config::{IssuerConfiguration, JwtConfiguration},
+    routing::path::RequestedCluster,
+};
 
 const NOW: i64 = 1_800_000_000;
 const AUDIENCE: &str = "portolan";
@@ -352,7 +355,10 @@ async fn a_token_that_means_another_user_is_valid_no_more() {
     let (authenticator, rbac) = (&api.access.authenticator, &api.access.rbac);
     let bearer = format!("Bearer {}", provider.token(&json!({})));
     let mut headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, bearer.parse().unwrap())]);
-    let identity = authenticator.authenticate(&Peer::Connection(None), &mut headers).await.unwrap();
+    let identity = authenticator
+        .authenticate(&Peer::Connection(None), &mut headers, &RequestedCluster::Unspecified)
+        .await
+        .unwrap();
     let request = crate::routing::attributes::Attributes::default();
     let check =
         async || identity.check_again(authenticator, &**rbac, portolan_types::LogicalClusterId::ROOT, &request).await;
@@ -430,7 +436,7 @@ fn faults_of_a_configuration_are_told_by_field() {
             "{{apiVersion: apiserver.config.k8s.io/v1, kind: AuthenticationConfiguration, jwt: [{{{issuer}, claimMappings: {mappings}}}]}}"
         );
         let parsed = AuthenticationConfiguration::parse(text.as_bytes()).unwrap();
-        AuthenticatorSet::compile(&parsed, "https://own").err().unwrap_or_default()
+        AuthenticatorSet::compile(&parsed, &SetContext::of_server("https://own")).err().unwrap_or_default()
     };
     let broken = compile("{username: {expression: 'claims.'}}");
     assert!(
@@ -447,8 +453,86 @@ fn faults_of_a_configuration_are_told_by_field() {
         }],
         ..AuthenticationConfiguration::default()
     };
-    let refused = AuthenticatorSet::compile(&own, "https://own").err().unwrap_or_default();
+    let refused = AuthenticatorSet::compile(&own, &SetContext::of_server("https://own")).err().unwrap_or_default();
     assert!(refused.contains("is the issuer of service account tokens"), "{refused}");
+}
+
+/// Sends a request over a connection without a certificate, with a token if it is not empty.
+async fn send(api: &Arc<crate::ApiServer>, token: &str, path: &str, object: Option<Value>) -> (u16, Value) {
+    let method = if object.is_some() { "POST" } else { "GET" };
+    let mut request = Request::builder().method(method).uri(format!("/clusters/{path}"));
+    if !token.is_empty() {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let body = object.map(|object| object.to_string()).unwrap_or_default();
+    let request = request.header("content-type", "application/json");
+    let request = request.body(crate::pipeline::boxed_body(Full::new(Bytes::from(body)))).unwrap();
+    let answer = crate::http::answer(api.clone(), crate::authn::Peer::Connection(None), request).await;
+    let code = answer.status().as_u16();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn an_issuer_of_a_type_of_workspaces_counts_in_them_only() {
+    const TENANCY: &str = "root/apis/tenancy.kcp.io/v1alpha1";
+    let provider = Provider::start().await;
+    let seams = Seams::seeded(1, jiff::Timestamp::from_second(NOW).unwrap());
+    let mut config = crate::ApiServerConfig::in_memory(seams);
+    config.webhooks.allow_local = true;
+    let admin = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+    config.static_tokens = vec![crate::config::StaticToken { token: "t-admin".into(), user: admin }];
+    let store = portolan_store::memory();
+    let api = crate::ApiServer::new(store.clone(), config).await.unwrap();
+    let make = async |path: &str, object: Value| {
+        let (code, made) = send(&api, "t-admin", path, Some(object)).await;
+        assert_eq!(code, 201, "{path}: {made}");
+    };
+    let jwt: Value = serde_json::from_slice(&provider.configuration(&json!({}))).unwrap();
+    let sso = json!({"metadata": {"name": "sso"}, "spec": {"jwt": jwt["jwt"]}});
+    make(&format!("{TENANCY}/workspaceauthenticationconfigurations"), sso).await;
+    let kind = json!({"metadata": {"name": "corp"}, "spec": {"authenticationConfigurations": [{"name": "sso"}]}});
+    make(&format!("{TENANCY}/workspacetypes"), kind).await;
+    for (name, kind) in [("a", "corp"), ("b", "corp"), ("c", "universal")] {
+        let workspace = json!({"metadata": {"name": name}, "spec": {"type": {"name": kind, "path": "root"}}});
+        make(&format!("{TENANCY}/workspaces"), workspace).await;
+    }
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": "ann"}, "subjects": [{"kind": "User", "apiGroup": group, "name": "oidc:ann"}],
+        "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "view"},
+    });
+    make(&format!("root:a/apis/{group}/v1/clusterrolebindings"), binding).await;
+    let token = provider.token(&json!({}));
+    let maps = "api/v1/namespaces/default/configmaps";
+    for (place, code) in [("root:a", 200), ("root:b", 403), ("root:c", 401), ("root", 401), ("root:none", 401)] {
+        assert_eq!(send(&api, &token, &format!("{place}/{maps}"), None).await.0, code, "{place}");
+    }
+    let own = "apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let (_, known) = send(&api, &token, &format!("root:a/{own}"), Some(json!({}))).await;
+    let id = api.directory().by_path(&"root:a".parse().unwrap()).unwrap().id;
+    let user = &known["status"]["userInfo"];
+    assert_eq!(user["username"], "oidc:ann");
+    assert_eq!(user["extra"]["authentication.kcp.io/scopes"], json!([format!("cluster:{id}")]));
+    let review = json!({"spec": {"token": token}});
+    for (place, expected) in [("root:a", json!(true)), ("root:c", Value::Null)] {
+        let path = format!("{place}/apis/authentication.k8s.io/v1/tokenreviews");
+        let (_, answer) = send(&api, "t-admin", &path, Some(review.clone())).await;
+        assert_eq!(answer["status"]["authenticated"], expected, "a review in {place}: {answer}");
+    }
+    let identity = api.access.authenticator.reviewed_in(id, &token, &[]).await.unwrap().0.with_token(token.clone());
+    let check = async || {
+        let request = crate::routing::attributes::Attributes::default();
+        identity.check_again(&api.access.authenticator, &*api.access.rbac, id, &request).await
+    };
+    check().await.expect("a watch continues");
+    let configurations = portolan_types::GroupResource::new("tenancy.kcp.io", "workspaceauthenticationconfigurations");
+    let (root, name) = (portolan_types::LogicalClusterId::ROOT, "sso".parse().unwrap());
+    let key = portolan_types::ObjectKey::cluster_scoped(root, configurations, name);
+    let removal = portolan_store::Transaction::one(key, portolan_store::Expect::Present, None);
+    store.commit(removal).await.unwrap();
+    assert_eq!(send(&api, &token, &format!("root:a/{maps}"), None).await.0, 401, "a configuration that is gone");
+    check().await.expect_err("a watch ends");
 }
 
 /// Sends a GET over a connection without a certificate. Returns the code, the headers and the location.

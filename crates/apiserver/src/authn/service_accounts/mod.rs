@@ -2,7 +2,7 @@
 
 mod secrets;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -14,7 +14,11 @@ use rcgen::PublicKeyData as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::config::ConfigError;
+use crate::{
+    Directory,
+    config::ConfigError,
+    fair_cache::{CacheOwner, FairCache},
+};
 
 use super::{CLUSTER_NAME_EXTRA, Identity, with_authenticated};
 pub use secrets::SecretClaims;
@@ -26,7 +30,7 @@ const FROM_A_POD: i64 = 60 * 60 + 7;
 const EXTENDED: i64 = 365 * 24 * 60 * 60;
 /// Seconds for which a token stays valid after its object's deletion time.
 const LEEWAY: i64 = 60;
-/// Limit of cached verified signatures.
+/// Limit of cached verified signatures, which tenants share.
 const MAX_REMEMBERED: usize = 4096;
 
 /// Reason why a token is refused, for the log only.
@@ -173,7 +177,9 @@ pub struct ServiceAccountTokens {
     store: DynStore,
     seams: Seams,
     /// Verified claims by hash of their token.
-    remembered: Mutex<HashMap<[u8; 32], Arc<TokenClaims>>>,
+    remembered: Mutex<FairCache<[u8; 32], Arc<TokenClaims>>>,
+    /// Directory with the tenants of logical clusters; without one, each is its own.
+    directory: Option<Arc<Directory>>,
 }
 
 /// Public key that verifies tokens.
@@ -228,8 +234,15 @@ impl ServiceAccountTokens {
             verifying,
             store,
             seams,
-            remembered: Mutex::default(),
+            remembered: Mutex::new(FairCache::new(MAX_REMEMBERED)),
+            directory: None,
         })
+    }
+
+    /// Returns the issuer with the directory of the logical clusters.
+    #[must_use]
+    pub(crate) fn within(self, directory: Arc<Directory>) -> Self {
+        Self { directory: Some(directory), ..self }
     }
 
     /// Returns `iss` of the tokens.
@@ -383,12 +396,20 @@ impl ServiceAccountTokens {
         (rules.validate_exp, rules.validate_aud) = (false, false);
         rules.required_spec_claims.clear();
         let claims = Arc::new(self.decode(token, &rules)?);
-        let mut remembered = self.remembered.lock();
-        if remembered.len() >= MAX_REMEMBERED {
-            remembered.clear();
-        }
-        remembered.insert(hash, claims.clone());
+        self.remembered.lock().insert(self.owner(&claims), hash, claims.clone());
         Ok(claims)
+    }
+
+    /// Returns the owner of a cached signature: the tenant of the token's logical cluster.
+    fn owner(&self, claims: &TokenClaims) -> CacheOwner {
+        let name = match claims {
+            TokenClaims::Bound(claims) => claims.kubernetes.cluster_name.as_str(),
+            TokenClaims::Secret(claims) => claims.cluster_name(),
+        };
+        let cluster: Option<LogicalClusterId> = name.parse().ok();
+        let known = self.directory.as_ref().zip(cluster);
+        let tenant = known.and_then(|(directory, id)| Some(directory.tenant(&*directory.by_id(id)?)));
+        CacheOwner::of(&tenant.or(cluster))
     }
 
     /// Verifies the signature with the key that the token names, or with each key if it names none.

@@ -44,6 +44,11 @@ impl SecretClaims {
         Self { iss: ISSUER.to_owned(), sub, cluster: cluster.to_string(), namespace, secret, account, uid }
     }
 
+    /// Returns the id of the logical cluster.
+    pub(super) fn cluster_name(&self) -> &str {
+        &self.cluster
+    }
+
     fn user(&self) -> User {
         let groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{}", self.namespace)];
         let groups = with_authenticated(groups);

@@ -1,6 +1,10 @@
 //! RBAC authorizer over stored roles and bindings.
 
 mod cache;
+mod effective;
+mod entry;
+mod index;
+mod subjects;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,9 +15,10 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion
 use serde_json::Value;
 
 use crate::{
+    Directory,
     errors::{damaged, status_for},
     limits::{FairSeats, FlowKey},
-    requester::CLUSTER_NAME_EXTRA,
+    requester::{self, CLUSTER_NAME_EXTRA},
     routing::attributes::Attributes,
     sync::{CommitListener, Follower, follow},
 };
@@ -23,11 +28,19 @@ use super::{
     UseGrants, snapshot::OwnObjects,
 };
 use cache::{CachedRoles, RolesCache};
+use effective::effective_users;
+use entry::WorkspaceEntry;
+use index::MemberIndex;
+
+pub(crate) use effective::SCOPES;
 
 /// API group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Resources of the group.
 pub(crate) const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+
+/// Those of them that are bindings.
+const BINDINGS: [&str; 2] = [RESOURCES[1], RESOURCES[3]];
 
 /// RBAC authorizer: roles and bindings of the logical cluster and the shared ones. Members of `system:masters` may do
 /// everything.
@@ -40,6 +53,9 @@ pub struct RbacAuthorizer {
     past: FairSeats,
     /// Webhooks that decide before or after the roles.
     chain: Option<AuthorizerChain>,
+    /// Directory with the groups that workspaces require; without one, none requires any.
+    directory: Option<Arc<Directory>>,
+    index: MemberIndex,
 }
 
 /// Stored objects of one resource.
@@ -57,6 +73,7 @@ impl CommitListener for RbacAuthorizer {
 
     fn evict(&self, cluster: LogicalClusterId) {
         self.forget(cluster);
+        self.index.change(cluster);
     }
 }
 
@@ -69,7 +86,15 @@ impl RbacAuthorizer {
             large: tokio::sync::Mutex::default(),
             past: FairSeats::new(1),
             chain: None,
+            directory: None,
+            index: MemberIndex::default(),
         }
+    }
+
+    /// Returns the authorizer with the directory of the logical clusters.
+    #[must_use]
+    pub(crate) fn within(self, directory: Arc<Directory>) -> Self {
+        Self { directory: Some(directory), ..self }
     }
 
     /// Returns the authorizer with webhooks before and after the roles.
@@ -211,11 +236,11 @@ impl RbacAuthorizer {
         if user.is_in(MASTERS) {
             return AuthorizationDecision::Allowed(String::new());
         }
-        if is_member(cluster, roles, user) {
-            decide_of_member(roles, user, attributes)
-        } else {
-            AuthorizationDecision::Denied(String::new())
-        }
+        let decide_of = |user: &User| {
+            let is_member = is_member(cluster, roles, user);
+            is_member.then(|| decide_of_member(roles, user, attributes))
+        };
+        first_allowed(effective_users(cluster, user).iter().filter_map(decide_of))
     }
 
     /// Decides on a request of an identity. An impersonated identity counts as a member of the logical cluster, so
@@ -230,15 +255,39 @@ impl RbacAuthorizer {
         attributes: &Attributes,
     ) -> Result<AuthorizationDecision, Status> {
         let user = subject.user();
-        if !subject.is_impersonated() || user.is_in(MASTERS) {
-            return self.decide_for_user(cluster, user, attributes).await;
+        if user.is_in(MASTERS) {
+            return Ok(AuthorizationDecision::Allowed(String::new()));
         }
-        let by_roles = async { Ok(decide_of_member(&*self.roles(cluster).await?, user, attributes)) };
+        let by_roles =
+            async { Ok(self.decide_of_identity(cluster, &*self.roles(cluster).await?, subject, attributes)) };
         match &self.chain {
             None => by_roles.await,
-            Some(chain) => {
-                Box::pin(chain.decide(AuthorizedSubject { cluster, user, attributes }, Box::pin(by_roles))).await
-            }
+            Some(chain) => Box::pin(chain.decide(self.asked(cluster, user, attributes), Box::pin(by_roles))).await,
+        }
+    }
+
+    /// Decides by the roles on a request of an identity that may enter the logical cluster.
+    fn decide_of_identity(
+        &self,
+        cluster: LogicalClusterId,
+        roles: &ClusterRoles,
+        subject: &impl AuthorizationSubject,
+        attributes: &Attributes,
+    ) -> AuthorizationDecision {
+        let (user, is_impersonated) = (subject.user(), subject.is_impersonated());
+        let users = effective_users(cluster, user);
+        let found = self.directory.as_ref().and_then(|directory| directory.by_id(cluster));
+        let required_groups = found.as_ref().and_then(|found| found.required_groups());
+        let entry = WorkspaceEntry { cluster, roles, required_groups };
+        if let Some(why) = entry.refusal(&users, is_impersonated) {
+            // A stranger learns nothing of the logical cluster.
+            let is_known = is_impersonated || users.iter().any(|user| is_member(cluster, roles, user));
+            return AuthorizationDecision::Denied(if is_known { why } else { String::new() });
+        }
+        if is_impersonated {
+            first_allowed(users.iter().map(|user| decide_of_member(roles, user, attributes)))
+        } else {
+            Self::decide(cluster, roles, user, attributes)
         }
     }
 
@@ -272,10 +321,19 @@ impl RbacAuthorizer {
         let by_roles = async { Ok(Self::decide(cluster, &*self.roles(cluster).await?, user, attributes)) };
         match &self.chain {
             None => by_roles.await,
-            Some(chain) => {
-                Box::pin(chain.decide(AuthorizedSubject { cluster, user, attributes }, Box::pin(by_roles))).await
-            }
+            Some(chain) => Box::pin(chain.decide(self.asked(cluster, user, attributes), Box::pin(by_roles))).await,
         }
+    }
+
+    /// Returns the request that webhooks decide on.
+    fn asked<'a>(
+        &self,
+        cluster: LogicalClusterId,
+        user: &'a User,
+        attributes: &'a Attributes,
+    ) -> AuthorizedSubject<'a> {
+        let tenant = self.directory.as_ref().and_then(|known| Some(known.tenant(&*known.by_id(cluster)?)));
+        AuthorizedSubject { cluster, tenant: tenant.unwrap_or(cluster), user, attributes }
     }
 
     async fn rules_of_user(
@@ -285,9 +343,22 @@ impl RbacAuthorizer {
         namespace: &str,
     ) -> Result<Vec<PolicyRule>, Status> {
         let roles = self.roles(cluster).await?;
-        let counts = user.is_in(MASTERS) || is_member(cluster, &roles, user);
-        Ok(if counts { rbac::rules_for(&*roles, user, namespace) } else { Vec::new() })
+        let users = effective_users(cluster, user);
+        let counts = |user: &&User| user.is_in(MASTERS) || is_member(cluster, &roles, user);
+        Ok(users.iter().filter(counts).flat_map(|user| rbac::rules_for(&*roles, user, namespace)).collect())
     }
+}
+
+/// Returns the first decision that allows, or else the first one.
+fn first_allowed(decisions: impl Iterator<Item = AuthorizationDecision>) -> AuthorizationDecision {
+    let mut first = None;
+    for decision in decisions {
+        if decision.is_allowed() {
+            return decision;
+        }
+        first.get_or_insert(decision);
+    }
+    first.unwrap_or(AuthorizationDecision::Denied(String::new()))
 }
 
 fn decide_of_member(roles: &ClusterRoles, user: &User, attributes: &Attributes) -> AuthorizationDecision {
@@ -314,7 +385,7 @@ fn is_member(cluster: LogicalClusterId, roles: &ClusterRoles, user: &User) -> bo
     let home = user.extra.get(CLUSTER_NAME_EXTRA).and_then(|names| names.first());
     cluster == LogicalClusterId::ROOT
         || home.is_some_and(|name| *name == cluster.to_string())
-        || user.name.starts_with("system:serviceaccount:")
+        || requester::is_account(user)
         || roles.has_member(user)
 }
 
@@ -327,15 +398,20 @@ impl Follower for RbacAuthorizer {
         let mut cached = self.cached.lock();
         // Writes between two watches may have been missed.
         cached.follow();
+        self.index.reset(cached.follows_all());
     }
 
     fn take(&self, event: &Event) {
         self.forget(event.key.cluster);
+        if BINDINGS.contains(&&*event.key.resource.resource) {
+            self.index.change(event.key.cluster);
+        }
     }
 
     fn lost(&self) {
         let mut cached = self.cached.lock();
         cached.unfollow();
+        self.index.reset(false);
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod config;
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::path::Path;
 
 use parking_lot::Mutex;
 use portolan_cel::{CelType, Environment, Expression, ExpressionAnswer, ExpressionVariables, PER_CALL_LIMIT};
@@ -14,12 +14,17 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use crate::{config::ConfigError, routing::attributes::Attributes, webhooks::ConfiguredWebhook};
+use crate::{
+    config::ConfigError,
+    fair_cache::{CacheOwner, FairCache},
+    routing::attributes::Attributes,
+    webhooks::ConfiguredWebhook,
+};
 
 use super::AuthorizationDecision;
 use config::{ConfiguredAuthorizer, WebhookSettings};
 
-/// Limit of remembered answers of one webhook.
+/// Limit of remembered answers of one webhook, which tenants share.
 const MAX_REMEMBERED: usize = 8192;
 /// Extra key with the logical cluster of a review, as in kcp.
 const CLUSTER: &str = "authorization.kubernetes.io/cluster-name";
@@ -35,7 +40,7 @@ struct WebhookAuthorizer {
     settings: WebhookSettings,
     webhook: ConfiguredWebhook,
     conditions: Vec<Expression>,
-    remembered: Mutex<HashMap<[u8; 32], RememberedAnswer>>,
+    remembered: Mutex<FairCache<[u8; 32], RememberedAnswer>>,
 }
 
 #[derive(Clone)]
@@ -89,7 +94,7 @@ impl AuthorizerChain {
     ) -> Result<AuthorizationDecision, Status> {
         let spec = request.review_spec();
         for webhook in &self.before {
-            if let Some(decision) = webhook.decide(&spec).await {
+            if let Some(decision) = webhook.decide(&spec, request.owner()).await {
                 return Ok(decision);
             }
         }
@@ -98,7 +103,7 @@ impl AuthorizerChain {
             return Ok(decided);
         }
         for webhook in &self.after {
-            if let Some(decision) = webhook.decide(&spec).await {
+            if let Some(decision) = webhook.decide(&spec, request.owner()).await {
                 return Ok(decision);
             }
         }
@@ -110,11 +115,22 @@ impl AuthorizerChain {
 #[derive(Clone, Copy)]
 pub(crate) struct AuthorizedSubject<'a> {
     pub(crate) cluster: LogicalClusterId,
+    /// Workspace below root that contains the logical cluster, or is it.
+    pub(crate) tenant: LogicalClusterId,
     pub(crate) user: &'a User,
     pub(crate) attributes: &'a Attributes,
 }
 
 impl AuthorizedSubject<'_> {
+    /// Returns the owner of the answer among the remembered ones: the tenant, and in root, which all users share, the
+    /// user.
+    fn owner(&self) -> CacheOwner {
+        match self.tenant {
+            LogicalClusterId::ROOT => CacheOwner::of(&self.user.name),
+            tenant => CacheOwner::of(&tenant),
+        }
+    }
+
     /// Returns the `spec` of a SubjectAccessReview.
     fn review_spec(&self) -> Value {
         let User { name, uid, groups, extra } = self.user;
@@ -161,11 +177,11 @@ impl WebhookAuthorizer {
         };
         let conditions = settings.conditions.iter().enumerate().map(compile).collect::<Result<Vec<_>, _>>()?;
         let webhook = ConfiguredWebhook::open(&settings.kubeconfig)?;
-        Ok(Self { settings, webhook, conditions, remembered: Mutex::default() })
+        Ok(Self { settings, webhook, conditions, remembered: Mutex::new(FairCache::new(MAX_REMEMBERED)) })
     }
 
     /// Returns the decision; `None` without an opinion.
-    async fn decide(&self, spec: &Value) -> Option<AuthorizationDecision> {
+    async fn decide(&self, spec: &Value, owner: CacheOwner) -> Option<AuthorizationDecision> {
         match self.is_concerned(spec) {
             Ok(true) => {}
             Ok(false) => return None,
@@ -196,22 +212,11 @@ impl WebhookAuthorizer {
             (false, false) => None,
         };
         let time = if allowed { self.settings.authorized_ttl } else { self.settings.unauthorized_ttl };
-        self.remember(hash, decision.clone(), time);
+        if !time.is_zero() {
+            let answer = RememberedAnswer { until: Instant::now() + time, decision: decision.clone() };
+            self.remembered.lock().insert(owner, hash, answer);
+        }
         decision
-    }
-
-    fn remember(&self, hash: [u8; 32], decision: Option<AuthorizationDecision>, time: Duration) {
-        if time.is_zero() {
-            return;
-        }
-        let mut remembered = self.remembered.lock();
-        if remembered.len() >= MAX_REMEMBERED {
-            let now = Instant::now();
-            remembered.retain(|_, answer| now < answer.until);
-        }
-        if remembered.len() < MAX_REMEMBERED {
-            remembered.insert(hash, RememberedAnswer { until: Instant::now() + time, decision });
-        }
     }
 
     /// Returns true if all match conditions are true. As in kube-apiserver, a false one outweighs an error.

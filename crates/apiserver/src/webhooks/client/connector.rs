@@ -115,14 +115,18 @@ impl DialTarget {
 
 /// Addresses of a name that a tenant chose.
 #[derive(Clone)]
-pub(in super::super) struct CheckedAddresses {
+pub(crate) struct CheckedAddresses {
     pub(in super::super) allowed: WebhookAddresses,
     pub(in super::super) resolver: TenantResolver,
     pub(in super::super) tenant: LogicalClusterId,
 }
 
 impl CheckedAddresses {
-    async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+    /// Connects to an allowed address of a name.
+    ///
+    /// # Errors
+    /// A name without an allowed address, or a failed connection.
+    pub(crate) async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, String> {
         let found = self.resolver.addresses(self.tenant, host).await;
         let found = found.ok_or_else(|| format!("dial tcp: lookup {host}: no such host"))?;
         let mut why = "dial tcp: no such host".to_owned();

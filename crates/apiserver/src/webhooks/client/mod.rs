@@ -30,8 +30,9 @@ use tokio::sync::Semaphore;
 
 use super::{resolver::TenantResolver, service::WebhookService, trust};
 
+pub(crate) use connector::CheckedAddresses;
 use connector::ConnectError;
-pub(super) use connector::{CheckedAddresses, DialTarget, WebhookConnector};
+pub(super) use connector::{DialTarget, WebhookConnector};
 
 /// Size limit of a response, in bytes.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
@@ -138,6 +139,11 @@ impl WebhookClients {
         Self { addresses, resolver: TenantResolver::with_system_resolver(), kept: Mutex::default() }
     }
 
+    /// Returns the addresses that a tenant's names may have.
+    pub(crate) fn addresses_of(&self, tenant: LogicalClusterId) -> CheckedAddresses {
+        CheckedAddresses { allowed: self.addresses, resolver: self.resolver.clone(), tenant }
+    }
+
     /// Returns the number of cached clients.
     pub(crate) fn cached(&self) -> usize {
         self.kept.lock().len()
@@ -194,8 +200,8 @@ impl WebhookClients {
         if let Some(client) = self.kept.lock().get(&key) {
             return Ok(client.clone());
         }
-        let outside = || CheckedAddresses { allowed: self.addresses, resolver: self.resolver.clone(), tenant: cluster };
-        let target = service.map_or_else(|| DialTarget::Addresses(outside()), DialTarget::Service);
+        let outside = || DialTarget::Addresses(self.addresses_of(cluster));
+        let target = service.map_or_else(outside, DialTarget::Service);
         let dials = Arc::new(Semaphore::new(MAX_DIALS));
         let connector = WebhookConnector { target, tls: Arc::new(trust::config(ca_bundle)?), dials };
         let client = Client::builder(TokioExecutor::new())
