@@ -1,6 +1,6 @@
 //! Differential isolation: two equal servers get the same requests of one tenant, and one of them also those of other
-//! tenants. The answers must be equal apart from revisions, uids, ids and times: everything else would tell a tenant of
-//! the others. A short run is a test; a long one is `cargo xtask isolation`. The nth request of a seed is always the same.
+//! tenants. The answers must be equal apart from revisions, uids, ids and times: any other difference reveals the other
+//! tenants. A short run is a test; a long one is `cargo xtask isolation`. The nth request of a seed is always the same.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "one crate of tests has no outside")]

@@ -153,8 +153,8 @@ impl Server {
         answer
     }
 
-    /// Sends a request and reads the whole answer. A replacement names the revision of the present object, if its sender
-    /// may read that.
+    /// Sends a request and reads the whole answer. A replacement names the revision of the present object, if its
+    /// sender may read that.
     pub async fn send(&self, request: &TenantRequest) -> Answer {
         if request.method != "PUT" {
             return self.send_as_is(request).await;
