@@ -8,8 +8,6 @@ use super::{Errors, names, view::At};
 const MAX_ENTRIES: usize = 32;
 /// Limit of the configurations of authentication: each request with an unknown token reads all.
 const MAX_CONFIGURATIONS: usize = 16;
-/// Limit of the configurations of authentication: each request with an unknown token reads all.
-const MAX_CONFIGURATIONS: usize = 16;
 /// Names of no type.
 const RESERVED: [&str; 2] = ["any", "system"];
 
@@ -22,7 +20,6 @@ pub(super) fn workspace_type(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     authentication_configurations(&spec, errors);
     default_bindings(&spec, errors);
-    authentication_configurations(&spec, errors);
     if spec.has("defaultChildWorkspaceType") {
         reference(&spec.child("defaultChildWorkspaceType"), errors);
     }
@@ -69,20 +66,6 @@ fn default_bindings(spec: &At<'_>, errors: &mut Errors) {
     if spec.text("defaultAPIBindingLifecycle") == "Maintain" {
         let field = "defaultAPIBindingLifecycle";
         errors.invalid(spec.path(field), spec.get(field), "Maintain is not supported yet");
-    }
-}
-
-fn authentication_configurations(spec: &At<'_>, errors: &mut Errors) {
-    let field = "authenticationConfigurations";
-    if spec.count(field) > MAX_CONFIGURATIONS {
-        errors.invalid(spec.path(field), &spec.count(field).into(), &format!("has at most {MAX_CONFIGURATIONS} entries"));
-        return;
-    }
-    for entry in spec.items(field) {
-        entry.needs("name", errors);
-        if entry.has("name") {
-            entry.follows("name", names::dns_subdomain, errors);
-        }
     }
 }
 

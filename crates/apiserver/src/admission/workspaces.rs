@@ -160,11 +160,6 @@ async fn add_cluster(context: &WorkspaceContext, write: &mut PendingWrite<'_>) -
         let annotations = object::child_mut(object::metadata_mut(write.object), "annotations");
         annotations.extend(limits.annotations().map(|(key, value)| (key.to_owned(), value.into())));
     }
-    let limits = limits.below(request.cluster);
-    if !limits.is_none() {
-        let annotations = object::child_mut(object::metadata_mut(write.object), "annotations");
-        annotations.extend(limits.annotations().map(|(key, value)| (key.to_owned(), value.into())));
-    }
     let owner = ClusterOwner { parent: request.cluster.id, workspace: Some(uid), limits, lifecycle };
     let born = prepare_cluster(id, path, Some(owner), &storage.seams)?;
     complete(context, write.object, born.cluster.entry());
