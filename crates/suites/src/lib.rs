@@ -9,6 +9,7 @@ mod clients;
 mod conformance;
 mod console;
 mod custom_kinds;
+mod day;
 mod demo;
 mod docs;
 mod downstream;
@@ -29,6 +30,7 @@ mod streams;
 mod sync;
 mod syncer;
 mod tables;
+mod traffic;
 mod type_checks;
 mod workspaces;
 
@@ -76,6 +78,9 @@ pub struct Options {
     /// Leave logs and data on disk also when all is well.
     #[arg(long)]
     keep: bool,
+    /// Write the outputs of the suite `admins-day` into its page.
+    #[arg(long)]
+    update: bool,
     #[command(flatten)]
     apply: apply::HistorySearch,
     #[command(flatten)]
@@ -120,6 +125,10 @@ enum Suite {
     Docs,
     /// Charts, units and the Debian package, as administrators use them.
     Packages,
+    /// An admin's day from kubectl, as docs/guides/admins-day.md tells it, beside three real physical clusters.
+    AdminsDay,
+    /// 200 requests per second to a Service that moves, is drained, and loses physical clusters.
+    Traffic,
     /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
     ClientGo,
     /// controller-runtime: an operator over built-in kinds, and one over its own kind with webhooks.
@@ -194,7 +203,9 @@ impl Suite {
             | Self::Console
             | Self::Demo
             | Self::Docs
-            | Self::Packages => None,
+            | Self::Packages
+            | Self::AdminsDay
+            | Self::Traffic => None,
         }
     }
 }
@@ -247,6 +258,8 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         Suite::Console,
         Suite::Docs,
         Suite::Packages,
+        Suite::AdminsDay,
+        Suite::Traffic,
         Suite::Oracle,
         Suite::Etcd,
         Suite::Torture,
@@ -260,7 +273,7 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator and kcp do not \
+        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator and kcp do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -340,6 +353,14 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
     if selection.wants(Suite::Packages) {
         let helm = Clients::build(clients::bundles(&[PublishedClient::Helm]))?.helm();
         packages::run(&mut report, &program, &tools, helm, &work.path().join("packages"));
+    }
+    if selection.wants(Suite::AdminsDay) {
+        day::run(&mut report, &program, &tools, &work.path().join("day"), options.update)?;
+    }
+    if selection.wants(Suite::Traffic) {
+        // Ten minutes are for those who have an hour.
+        let outage = Duration::from_secs(if options.all { 600 } else { 60 });
+        traffic::run(&mut report, &program, &tools, &work.path().join("traffic"), outage)?;
     }
     if [Suite::Syncer, Suite::Sync, Suite::Cases, Suite::Streams, Suite::Admission, Suite::Kill, Suite::Kubectl]
         .into_iter()

@@ -38,7 +38,7 @@ const fn corpus(number: usize, of: usize) -> SlicePart {
 }
 
 /// Long suites, in slices of similar length.
-const SLICES: [&[SlicePart]; 12] = [
+const SLICES: [&[SlicePart]; 14] = [
     &[corpus(1, 3)],
     &[whole(Suite::PrometheusOperator), whole(Suite::Admission)],
     &[whole(Suite::Etcd)],
@@ -50,6 +50,8 @@ const SLICES: [&[SlicePart]; 12] = [
     &[whole(Suite::CertManager), whole(Suite::Python), whole(Suite::Java)],
     &[whole(Suite::Torture), whole(Suite::Cel), whole(Suite::Apply), whole(Suite::Tables)],
     &[whole(Suite::Docs), whole(Suite::Packages)],
+    &[whole(Suite::Traffic)],
+    &[whole(Suite::AdminsDay)],
     &[whole(Suite::InCluster)],
 ];
 

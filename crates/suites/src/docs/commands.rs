@@ -1,58 +1,67 @@
 //! Commands of a page, read from its code blocks and comments.
 
+use std::ops::Range;
+
 use anyhow::{Context, Result, bail, ensure};
 
 use harness::markdown::{self, CodeBlock};
 
 /// Server that the commands of a page run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// A running `portolan demo`; the kubeconfig is that of its workspace `root:shop`.
     Demo,
     /// A server with an empty store; the kubeconfig is the administrator's. Pages without a mark have it.
     Server,
     /// None: the page starts what it needs.
     Shell,
+    /// An empty server beside three real physical clusters, and load on what it serves: the suite `admins-day`.
+    Clusters,
 }
 
 /// Outcome that a page promises of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Promise {
+pub(crate) enum Promise {
     /// It ends with this exit code.
     Exits(i32),
     /// It continues to run, until the commands of the page have run.
     Runs,
+    /// It is no command, but an event outside the shell, such as the loss of a physical cluster.
+    Happens,
 }
 
 /// Command with what the page says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PageCommand {
+pub(crate) struct PageCommand {
     /// Number of the line of its block.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     /// Text for a shell.
-    pub(super) script: String,
+    pub(crate) script: String,
     /// Output that the page shows; empty if it shows none.
-    pub(super) output: String,
-    pub(super) promise: Promise,
+    pub(crate) output: String,
+    /// Lines of the page with that output, from 0; empty, and behind the command, if it shows none.
+    pub(crate) shown: Range<usize>,
+    pub(crate) promise: Promise,
 }
 
 /// Code block that no test runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SkippedBlock {
-    pub(super) line: usize,
-    pub(super) reason: String,
+pub(crate) struct SkippedBlock {
+    pub(crate) line: usize,
+    pub(crate) reason: String,
 }
 
 /// Page with commands.
 #[derive(Debug)]
-pub(super) struct CommandPage {
-    pub(super) stage: Stage,
-    pub(super) commands: Vec<PageCommand>,
-    pub(super) skipped: Vec<SkippedBlock>,
+pub(crate) struct CommandPage {
+    pub(crate) stage: Stage,
+    pub(crate) commands: Vec<PageCommand>,
+    pub(crate) skipped: Vec<SkippedBlock>,
 }
 
 const STAGE_MARK: &str = "<!-- runs-on: ";
 const SETUP_MARK: &str = "<!-- setup: ";
+const EVENT_MARK: &str = "<!-- event: ";
 const MARK_END: &str = "-->";
 const SKIPPED: &str = "not-run:";
 
@@ -61,12 +70,12 @@ impl CommandPage {
     ///
     /// # Errors
     /// Fails if the page names an unknown stage, or a block has an unknown attribute.
-    pub(super) fn parse(page: &str) -> Result<Option<Self>> {
+    pub(crate) fn parse(page: &str) -> Result<Option<Self>> {
         let blocks: Vec<CodeBlock> = markdown::code_blocks(page).into_iter().filter(has_commands).collect();
         if blocks.is_empty() {
             return Ok(None);
         }
-        let (mut commands, mut skipped) = (setups(page), Vec::new());
+        let (mut commands, mut skipped) = (unseen(page), Vec::new());
         for block in &blocks {
             match block.attributes.split_once(SKIPPED) {
                 Some((_, reason)) => skipped.push(SkippedBlock { line: block.line, reason: reason.trim().to_owned() }),
@@ -80,8 +89,13 @@ impl CommandPage {
             Some("demo") => Stage::Demo,
             Some("server") | None => Stage::Server,
             Some("shell") => Stage::Shell,
-            Some(other) => bail!("say `{STAGE_MARK}demo|server|shell {MARK_END}`, not {other}"),
+            Some("clusters") => Stage::Clusters,
+            Some(other) => bail!("say `{STAGE_MARK}demo|server|shell|clusters {MARK_END}`, not {other}"),
         };
+        let event = commands.iter().find(|command| command.promise == Promise::Happens);
+        if let Some(event) = event.filter(|_| stage != Stage::Clusters) {
+            bail!("line {}: events happen only beside clusters", event.line);
+        }
         Ok(Some(Self { stage, commands, skipped }))
     }
 }
@@ -98,15 +112,20 @@ fn marked<'a>(page: &'a str, mark: &'static str) -> impl Iterator<Item = (usize,
     })
 }
 
-/// Returns the commands of comments, which prepare what the page takes for granted.
-fn setups(page: &str) -> Vec<PageCommand> {
-    let command = |(line, script): (usize, &str)| PageCommand {
-        line,
-        script: script.to_owned(),
-        output: String::new(),
-        promise: Promise::Exits(0),
-    };
-    marked(page, SETUP_MARK).map(command).collect()
+/// Returns the commands of comments, which prepare what the page takes for granted, and the events of others.
+fn unseen(page: &str) -> Vec<PageCommand> {
+    [(SETUP_MARK, Promise::Exits(0)), (EVENT_MARK, Promise::Happens)]
+        .into_iter()
+        .flat_map(|(mark, promise)| {
+            marked(page, mark).map(move |(line, script)| PageCommand {
+                line,
+                script: script.to_owned(),
+                output: String::new(),
+                shown: line..line,
+                promise: promise.clone(),
+            })
+        })
+        .collect()
 }
 
 /// Reads the commands of a block: lines behind `$ ` with their continuations, each followed by its output.
@@ -117,22 +136,28 @@ fn read_block(block: &CodeBlock) -> Result<Vec<PageCommand>> {
         ["exits", code] => Promise::Exits(code.parse().context("an exit code is a number")?),
         _ => bail!("line {}: unknown attribute {:?}", block.line, block.attributes),
     };
-    let command = |script: String| {
+    let command = |script: String, end: usize| {
         let promise = if serves(&script) { Promise::Runs } else { promise.clone() };
-        PageCommand { line: block.line, script, output: String::new(), promise }
+        PageCommand { line: block.line, script, output: String::new(), shown: end..end, promise }
     };
     if block.language == "sh" {
-        return Ok(vec![command(block.text.clone())]);
+        return Ok(vec![command(block.text.clone(), block.line + block.text.lines().count())]);
     }
     let mut found: Vec<PageCommand> = Vec::new();
     let mut lines = block.text.lines();
+    // The line behind the fence has this number, counted from 0.
+    let mut number = block.line;
     while let Some(line) = lines.next() {
         if let Some(first) = line.strip_prefix("$ ") {
-            found.push(command(with_continuations(first, &mut lines)));
+            let script = with_continuations(first, &mut lines);
+            number += script.lines().count();
+            found.push(command(script, number));
         } else {
             let last = found.last_mut().with_context(|| format!("line {}: output without a command", block.line))?;
             last.output.push_str(line);
             last.output.push('\n');
+            number += 1;
+            last.shown.end = number;
         }
     }
     ensure!(!found.is_empty(), "line {}: a console block has lines that begin with `$ `", block.line);
@@ -196,10 +221,21 @@ mod tests {
         for (case, page) in [
             ("an unknown stage", "<!-- runs-on: moon -->\n```console\n$ true\n```\n"),
             ("an unknown attribute", "<!-- runs-on: demo -->\n```console sometimes\n$ true\n```\n"),
+            ("an event without clusters", "<!-- event: lose east -->\n```console\n$ true\n```\n"),
             ("output without a command", "<!-- runs-on: demo -->\n```console\nhello\n```\n"),
         ] {
             assert!(CommandPage::parse(page).is_err(), "{case}");
         }
         assert!(CommandPage::parse("no commands\n").unwrap().is_none());
+    }
+
+    #[test]
+    fn events_stand_between_the_commands() {
+        let page =
+            "<!-- runs-on: clusters -->\n```console\n$ one\n```\n<!-- event: lose east -->\n```console\n$ two\n```\n";
+        let read = CommandPage::parse(page).unwrap().unwrap();
+        let said: Vec<_> = read.commands.iter().map(|c| (&*c.script, &c.promise)).collect();
+        let expected = [("one", &Promise::Exits(0)), ("lose east", &Promise::Happens), ("two", &Promise::Exits(0))];
+        assert_eq!((read.stage, said), (Stage::Clusters, expected.to_vec()));
     }
 }

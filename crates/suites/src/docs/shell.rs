@@ -35,14 +35,16 @@ const STAND_INS: [(&str, &str); 3] = [
 ];
 
 /// Folder, variables and programs that stay in the background.
-pub(super) struct ShellSession {
+pub(crate) struct ShellSession {
     dir: PathBuf,
     background: Vec<Process>,
+    /// Output of the last command that ended as promised.
+    printed: Option<String>,
 }
 
 impl ShellSession {
     /// Makes a session in an empty folder, with the program, its links, kubectl and the manifests of the repository.
-    pub(super) fn new(dir: &Path, program: &Path, kubectl: &Path) -> Result<Self> {
+    pub(crate) fn new(dir: &Path, program: &Path, kubectl: &Path) -> Result<Self> {
         let bin = dir.join("bin");
         for folder in ["bin", "home", "work/target/release"] {
             fs::create_dir_all(dir.join(folder)).with_context(|| format!("cannot make {folder}"))?;
@@ -67,22 +69,23 @@ impl ShellSession {
             program.display()
         );
         fs::write(dir.join("state"), state).context("cannot write the state of the session")?;
-        Ok(Self { dir: dir.to_owned(), background: Vec::new() })
+        Ok(Self { dir: dir.to_owned(), background: Vec::new(), printed: None })
     }
 
     /// Adds a line to what every later command runs first.
-    pub(super) fn prepare(&self, line: &str) -> Result<()> {
+    pub(crate) fn prepare(&self, line: &str) -> Result<()> {
         let state = fs::read_to_string(self.dir.join("state"))?;
         fs::write(self.dir.join("state"), format!("{state}{line}\n")).context("cannot write the state of the session")
     }
 
     /// Returns the folder in which the commands run.
-    pub(super) fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.dir.join("work")
     }
 
     /// Runs a command, and compares its end and output with what the page says.
-    pub(super) fn run(&mut self, command: &PageCommand) -> Result<()> {
+    pub(crate) fn run(&mut self, command: &PageCommand) -> Result<()> {
+        self.printed = None;
         self.write_shown(command)?;
         match command.promise {
             Promise::Runs => self.start(command),
@@ -90,7 +93,13 @@ impl ShellSession {
                 poll::until("the output of the page", SETTLE_LIMIT, || self.run_once(command, code))
             }
             Promise::Exits(code) => self.run_once(command, code),
+            Promise::Happens => bail!("no shell makes {:?} happen", command.script),
         }
+    }
+
+    /// Returns the output of the last command if it ended as the page promised, whatever it printed.
+    pub(crate) fn printed(&self) -> Option<&str> {
+        self.printed.as_deref()
     }
 
     /// Writes a file that the page shows with `cat`, unless it is there.
@@ -100,7 +109,7 @@ impl ShellSession {
         fs::write(&file, &command.output).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    fn run_once(&self, command: &PageCommand, code: i32) -> Result<()> {
+    fn run_once(&mut self, command: &PageCommand, code: i32) -> Result<()> {
         let script = self.script(
             "command",
             &command.script,
@@ -112,13 +121,11 @@ impl ShellSession {
         let output = ended.stdout.replace(&self.work().display().to_string(), "");
         ensure!(ended.status.code() == Some(code), "it ended with {}, not with {code}:\n{output}", ended.status);
         fs::rename(self.dir.join("state.new"), self.dir.join("state")).context("the state of the session is lost")?;
-        if command.output.is_empty() {
-            return Ok(());
-        }
-        match shape::difference(&command.output, &output) {
-            None => Ok(()),
-            Some(difference) => bail!("{difference}\nIt printed:\n{output}"),
-        }
+        let difference = Some(&command.output).filter(|expected| !expected.is_empty());
+        let difference = difference.and_then(|expected| shape::difference(expected, &output));
+        let outcome = difference.map(|difference| format!("{difference}\nIt printed:\n{output}"));
+        self.printed = Some(output);
+        outcome.map_or(Ok(()), |difference| bail!("{difference}"))
     }
 
     /// Starts a command that continues to run, and waits for its output.
