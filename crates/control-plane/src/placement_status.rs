@@ -4,7 +4,7 @@ use portolan_controllers::{Plane, PlaneError, PlaneObject};
 use portolan_store::{Expect, Write};
 use portolan_syncer::status::CopyStatus;
 use portolan_types::{
-    GroupResource, ObjectKey, Record, ScaleFields, Status,
+    GroupResource, ObjectKey, Record, ScaleFields, Status, object,
     placement::{GROUP, PlacementRecord, PlacementStatus, placement_name},
 };
 use serde_json::Value;
@@ -33,11 +33,13 @@ pub(crate) fn updated_placement(
     let PlaneObject { key, mut object, revision } = found;
     let Ok(mut status) = serde_json::from_value::<PlacementStatus>(object["status"].clone()) else { return Ok(None) };
     let before = status.clone();
-    let PlacementRecord { limits, withdrawn, .. } = PlacementRecord::of(placed.object).unwrap_or_default();
+    let PlacementRecord { limits, withdrawn, rollout, .. } = PlacementRecord::of(placed.object).unwrap_or_default();
     for copy in &mut status.clusters {
         let state = states.iter().find(|state| *state.uid == *copy.uid);
         copy.ready = state.map_or(0, |state| ready(placed, state));
         copy.available = state.and_then(|state| available(&placed.key.resource, state));
+        let of_rollout = state.filter(|_| rollout.is_some());
+        copy.updated = of_rollout.and_then(|state| updated(placed, state));
         let limit = limits.iter().find(|(uid, _)| uid.as_str() == copy.uid).map_or(i64::MAX, |(_, limit)| *limit);
         copy.desired = copy.replicas.or_else(|| desired(placed, state).map(|all| all.min(limit)));
         if state.is_some_and(|state| is_uncounted(placed, state, states)) {
@@ -78,6 +80,17 @@ fn available(resource: &GroupResource, state: &CopyStatus) -> Option<i64> {
     is_reachable.then(|| number(field))
 }
 
+/// Returns the replicas of a copy that have the present template, if its kind counts them.
+fn updated(placed: &PlacedObject<'_>, state: &CopyStatus) -> Option<i64> {
+    let field = match (&*placed.key.resource.group, &*placed.key.resource.resource) {
+        ("apps", "daemonsets") => "updatedNumberScheduled",
+        ("apps", "deployments" | "statefulsets") => "updatedReplicas",
+        _ => return None,
+    };
+    let has_it = state.is_current && state.failed.is_none() && state.stamp == object::generation(placed.object);
+    Some(if has_it { state.status.get(field).and_then(Value::as_i64).unwrap_or(0) } else { 0 })
+}
+
 /// Returns the ready replicas of a copy; for kinds without replicas, 1 for a current copy. A custom kind says by its
 /// conditions that it is not ready, and by its scale how many replicas it has.
 fn ready(placed: &PlacedObject<'_>, state: &CopyStatus) -> i64 {
@@ -94,15 +107,15 @@ fn ready(placed: &PlacedObject<'_>, state: &CopyStatus) -> i64 {
     }
 }
 
-/// Returns true for a current copy of a scaled custom kind that reports no number of replicas, where a copy that was
-/// there before it reports none either: nothing counts them, and a move would wait for ever.
+/// Returns true for a current copy of a scaled custom kind that reports no number of replicas, where another copy
+/// reports none either: nothing counts them, and a move would wait for ever.
 fn is_uncounted(placed: &PlacedObject<'_>, state: &CopyStatus, states: &[CopyStatus]) -> bool {
     let Some(scale) = placed.scale else { return false };
     let is_silent = |state: &CopyStatus| {
         let is_there = state.is_current && state.failed.is_none() && !state.is_unreachable() && !says_unready(state);
         is_there && scale.observed(&state.status).is_none()
     };
-    is_silent(state) && states.iter().any(|other| other.epoch < state.epoch && is_silent(other))
+    is_silent(state) && states.iter().any(|other| other.uid != state.uid && is_silent(other))
 }
 
 /// Returns true if a condition of a copy says that it is not ready or not available.
@@ -118,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_custom_kind_that_nobody_counts_is_ready_in_a_move() {
+    fn a_custom_kind_without_readiness_is_ready_in_a_move() {
         let scale = ScaleFields::new(".spec.replicas", ".status.replicas").unwrap();
         let key = |resource: &str, name: &str| {
             let resource = GroupResource::new("example.com", resource);
@@ -132,7 +145,7 @@ mod tests {
         };
         let unready = || json!({"conditions": [{"type": "Ready", "status": "False"}]});
         for (case, east, west, expected) in [
-            ("neither reports a number", json!({}), json!({}), [0, 3]),
+            ("neither reports a number", json!({}), json!({}), [3, 3]),
             ("the first one does", json!({"replicas": 3}), json!({}), [3, 0]),
             ("the second one does", json!({}), json!({"replicas": 1}), [0, 1]),
             ("the second one is not ready", json!({}), unready(), [0, 0]),

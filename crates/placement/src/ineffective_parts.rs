@@ -1,6 +1,8 @@
 //! Parts of a policy that have no effect, each with a sentence for the condition `FullyEffective` and for warnings.
 
-use portolan_types::placement::{ClusterCount, DivideBy, FallbackMode, MovePace, Override, ReplicaMode, Replicas};
+use portolan_types::placement::{
+    ClusterCount, DivideBy, FallbackMode, MovePace, Override, ReplicaMode, Replicas, VolumeMoves,
+};
 use serde_json::Value;
 
 use crate::{
@@ -115,6 +117,8 @@ fn parts_that_constraints_lack(policy: &CompiledPolicy) -> Option<String> {
         ("spec.replicas", spec.replicas.is_some()),
         ("spec.spread", !spec.spread.is_empty()),
         ("spec.moves", spec.moves != MovePace::default()),
+        ("spec.volumes", spec.volumes != VolumeMoves::default()),
+        ("spec.rollout", spec.rollout.is_some()),
         ("spec.priority", spec.priority != 0),
         ("spec.clusters.fallbackMode", spec.clusters.fallback_mode != FallbackMode::Failover),
         ("spec.count: All", spec.count == Some(ClusterCount::All)),
@@ -174,9 +178,10 @@ mod tests {
         let divide = json!({"replicas": {"mode": "Divide"}});
         assert_eq!(parts(policy(1, "p", about("Deployment", divide.clone()))), Vec::<String>::new());
         assert_eq!(parts(policy(1, "p", about("Job", json!({"count": 2})))), Vec::<String>::new());
-        let job = parts(policy(1, "p", about("Job", divide.clone())));
-        assert_eq!(job.len(), 1);
-        assert!(job[0].starts_with("spec.replicas.mode: Divide has no effect on Job: "), "{job:?}");
+        assert_eq!(parts(policy(1, "p", about("Job", divide.clone()))), Vec::<String>::new());
+        let scheduled = parts(policy(1, "p", about("CronJob", divide.clone())));
+        assert_eq!(scheduled.len(), 1);
+        assert!(scheduled[0].starts_with("spec.replicas.mode: Divide has no effect on CronJob: "), "{scheduled:?}");
         let bound = json!({"replicas": {"mode": "Divide"}, "spread": [{"topologyKey": "zone"}], "priority": 3});
         let any = parts(policy(1, "p", divide));
         assert_eq!(any.len(), 2, "a policy about every kind is about those, too: {any:?}");

@@ -46,6 +46,24 @@ pub enum IllegalStep {
         /// Physical cluster.
         name: String,
     },
+    /// A copy of a Job gets other completions while it is there.
+    #[error("the copy on {name} has {now} completions, and had {before}")]
+    Completions {
+        /// Physical cluster.
+        name: String,
+        /// Completions before.
+        before: i64,
+        /// Completions now.
+        now: i64,
+    },
+    /// The copies of a Job have more completions than it asks for.
+    #[error("the copies have {given} completions, and the Job asks for {wanted}")]
+    TooManyCompletions {
+        /// Sum of the copies.
+        given: i64,
+        /// `spec.completions`.
+        wanted: i64,
+    },
     /// An object that a physical cluster made was placed, or the other way round.
     #[error("a projected object is not placed")]
     Projected,
@@ -85,6 +103,7 @@ pub fn is_legal(previous: &PlacementRecord, next: &PlacementRecord) -> Result<()
     }
     epochs_follow(previous, next)?;
     ordinals_follow(previous, next)?;
+    completions_follow(previous, next)?;
     match (arriving(previous, next).next(), leaving(previous, next).next()) {
         (Some(a), Some(l)) => Err(IllegalStep::AtOnce { arriving: a.name.clone(), leaving: l.name.clone() }),
         _ => Ok(()),
@@ -133,6 +152,19 @@ fn ordinals_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result
     }
 }
 
+/// Checks that each copy of both records keeps its completions.
+fn completions_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result<(), IllegalStep> {
+    let stays = |copy: &&PlacedCopy| previous.on(&copy.uid).is_some_and(|before| before.epoch == copy.epoch);
+    for copy in next.clusters.iter().filter(stays) {
+        let Some(before) = previous.completions.get(&copy.uid).copied() else { continue };
+        let now = next.completions.get(&copy.uid).copied().unwrap_or(0);
+        if now != before {
+            return Err(IllegalStep::Completions { name: copy.name.clone(), before, now });
+        }
+    }
+    Ok(())
+}
+
 fn arriving<'a>(previous: &'a PlacementRecord, next: &'a PlacementRecord) -> impl Iterator<Item = &'a PlacedCopy> {
     next.active().filter(|c| previous.on(&c.uid).is_none_or(|before| before.phase != CopyPhase::Active))
 }
@@ -168,6 +200,10 @@ pub fn check_justification(
     let clusters = previous.clusters.iter().filter(exists).cloned().collect();
     let previous = &PlacementRecord { clusters, ..previous.clone() };
     is_legal(previous, next)?;
+    let given = next.completions.values().fold(0_i64, |sum, own| sum.saturating_add(*own));
+    if let Some(wanted) = grounds.workload.completions.filter(|wanted| *wanted < given) {
+        return Err(IllegalStep::TooManyCompletions { given, wanted });
+    }
     let Some(first) = leaving(previous, next).next() else { return Ok(()) };
     if grounds.stopped || grounds.workload.moves.one_at_a_time() {
         return Ok(());

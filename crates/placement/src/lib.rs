@@ -22,6 +22,7 @@ mod policy;
 mod references;
 mod refusal_status;
 mod report;
+mod rollout;
 mod select;
 mod template;
 mod transition;
@@ -56,6 +57,7 @@ pub use report::{
     AdmissionRecord, PlacementReport, PlacementSubject, TransitionCause, copy_statuses, is_refused, placed_condition,
     placement_object,
 };
+pub use rollout::{RolloutInputs, with_rollout};
 pub use template::{TemplateClaim, TemplatePod, has_template, template_fingerprint, wanted_pods};
 pub use transition::{
     CopyHealth, Demand, DisruptionBound, FrontEnd, MoveGates, PlacementStep, follow, transition, with_withdrawn,

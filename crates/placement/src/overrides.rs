@@ -6,7 +6,7 @@ use portolan_types::{
     Uid,
     json_patch::{PatchBudget, PatchFailure, apply_within},
     object,
-    placement::{CopyPhase, Override, PlacedOverride, PlacementRecord, PolicyRef},
+    placement::{AutoscalingMode, CopyPhase, Override, PlacedOverride, PlacementRecord, PolicyRef},
 };
 use serde_json::Value;
 
@@ -67,7 +67,9 @@ pub fn with_shares_and_overrides(
     if active.is_empty() {
         yields.clear();
     }
-    let next = PlacementRecord { overrides, yields, ..step.record.clone() };
+    let scaling = about.iter().find_map(|policy| policy.policy.spec.autoscaling);
+    let scales_globally = scaling == Some(AutoscalingMode::Global) && !active.is_empty();
+    let next = PlacementRecord { overrides, yields, scales_globally, ..step.record.clone() };
     if next != step.record {
         step.record = next;
         step.cause.get_or_insert_with(|| "overrides changed".to_owned());
@@ -187,7 +189,7 @@ mod tests {
     use crate::fixtures::{clusters, constraint, deployment, policy, record, uid, workload};
 
     fn step(text: &str) -> PlacementStep {
-        PlacementStep { record: record(text), cause: None, waiting: None, recheck_in: None }
+        PlacementStep { record: record(text), cause: None, waiting: None, recheck_in: None, rolling_out: None }
     }
 
     /// `web>east,west` is a change by the policy web on two clusters.
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_keeps_what_it_was_made_with() {
+    fn a_job_keeps_its_original_settings() {
         let job = workload("batch", "Job", json!({"metadata": {"name": "j"}}));
         let (facts, relabels) = (clusters(&["east"]), [policy(1, "p", relabels(json!({})))]);
         let placed = PlacementStep { cause: Some("placed".into()), ..step("east") };
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_policies_change_on_one_object_has_a_bound_and_roots_comes_first() {
+    fn overrides_of_an_object_are_bounded_and_root_applies_first() {
         let (facts, workload) = (clusters(&["east"]), deployment(1));
         let large = |level, name: &str, bytes: usize| {
             policy(level, name, json!({"overrides": [{"annotations": {"a": "x".repeat(bytes)}}]}))
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_stay_while_it_is_not_known_what_a_policy_is_about() {
+    fn changes_wait_until_the_kinds_of_a_policy_are_known() {
         let change = json!({"resources": [{"apiGroup": "apps", "cel": "object.spec.x == 1"}], "overrides": [{"labels": {"a": "b"}}]});
         let policies = [policy(1, "p", change)];
         let mut before = step("east");

@@ -154,7 +154,7 @@ fn status_after(before: &PlacementStatus, about: &PlacementSubject, report: &Pla
         pods: report.admitted.pods.clone(),
         claims: report.admitted.claims.clone(),
         admitted_template: report.admitted.template.clone(),
-        waiting_for: report.step.waiting.clone().unwrap_or_default(),
+        waiting_for: report.step.waiting.clone().or(report.step.rolling_out.clone()).unwrap_or_default(),
     }
 }
 
@@ -177,6 +177,7 @@ pub fn copy_statuses(
             ready: known.map_or(0, |s| s.ready),
             available: known.and_then(|s| s.available),
             desired: copy.replicas.or_else(|| known.and_then(|s| s.desired)),
+            updated: known.and_then(|s| s.updated).filter(|_| record.rollout.is_some()),
             addresses: known.map_or(0, |s| s.addresses),
             reason: known.map(|s| s.reason.clone()).unwrap_or_default(),
             message: known.map(|s| s.message.clone()).unwrap_or_default(),
@@ -214,7 +215,7 @@ fn placed(report: &PlacementReport, kind: &str) -> (&'static str, &'static str, 
         return (status, reason, note_on_followers(report.step, kind));
     };
     let mut message = decision.summary();
-    decision.held.iter().chain(&report.step.waiting).for_each(|line| {
+    decision.held.iter().chain(&report.step.waiting).chain(&report.step.rolling_out).for_each(|line| {
         message.push_str("; ");
         message.push_str(line);
     });
@@ -228,6 +229,7 @@ fn placed(report: &PlacementReport, kind: &str) -> (&'static str, &'static str, 
         DecisionOutcome::Suspended(hold) => hold.reason,
         DecisionOutcome::Placed | DecisionOutcome::Partly(_) if decision.move_refused => "MoveRefused",
         DecisionOutcome::Placed | DecisionOutcome::Partly(_) if report.step.waiting.is_some() => "Moving",
+        DecisionOutcome::Placed | DecisionOutcome::Partly(_) if report.step.rolling_out.is_some() => "RollingOut",
         DecisionOutcome::Placed => "Placed",
         DecisionOutcome::Partly(_) => "PartlyPlaced",
     };

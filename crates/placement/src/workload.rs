@@ -86,8 +86,10 @@ pub struct Workload {
     pub role: Role,
     /// Pin of the object, or else of its namespace.
     pub pin: Option<ClusterPin>,
-    /// `spec.replicas`, if it has them.
+    /// `spec.replicas`, if it has them; of a Job that is not Indexed, the pods that it runs at once.
     pub replicas: Option<i64>,
+    /// `spec.completions` of a Job that is not Indexed.
+    pub completions: Option<i64>,
     /// First ordinal of a StatefulSet; 0 for other kinds.
     pub first_ordinal: i64,
     /// Pods of one whole copy; 0 without pods.
@@ -98,6 +100,8 @@ pub struct Workload {
     pub moves: MoveStrategy,
     /// True if it has data on volumes that do not move with it, and were not given up.
     pub keeps_volumes: bool,
+    /// True if a claim says itself that its data refuse a move, whatever a policy says.
+    pub refuses_moves: bool,
     /// True if it has at most one copy, whatever a policy says.
     pub single: bool,
     /// True if it has ended: it is not run again elsewhere.
@@ -155,10 +159,12 @@ impl Workload {
             pin: ClusterPin::of(object, PinScope::Object),
             pods: if has_pods { pods(&kind, object, replicas) } else { 0 },
             replicas,
+            completions: is_divisible_job(&kind, object).then(|| number(object, "/spec/completions")).flatten(),
             first_ordinal: number(object, "/spec/ordinals/start").unwrap_or(0).max(0),
             requests,
             moves: moves(&kind, object),
             keeps_volumes: makes_claims(&kind, object) && !abandons_volumes(object),
+            refuses_moves: false,
             single: &*kind.kind == "CronJob" && &*kind.group == "batch",
             finished: object::has_ended(&kind.group, &kind.kind, object),
             siblings: Vec::new(),
@@ -183,6 +189,11 @@ impl Workload {
     /// Returns the ordinals that it asks for, if it is a StatefulSet.
     pub fn ordinals(&self) -> OrdinalRange {
         OrdinalRange::starting_at(self.first_ordinal, self.replicas.unwrap_or(1))
+    }
+
+    /// Returns true for a Job.
+    pub fn is_job(&self) -> bool {
+        (&*self.kind.group, &*self.kind.kind) == ("batch", "Job")
     }
 
     /// `deployment/web`, for people.
@@ -229,9 +240,17 @@ fn replicas(kind: &GroupKind, object: &Value) -> Option<i64> {
         ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") | ("", "ReplicationController") => {
             Some(number(object, "/spec/replicas").unwrap_or(1).max(0))
         }
+        ("batch", "Job") if is_divisible_job(kind, object) => Some(pods(kind, object, None)),
         ("" | "apps" | "batch" | "autoscaling" | "policy" | "networking.k8s.io", _) => None,
         _ => number(object, "/spec/replicas").map(|n| n.max(0)),
     }
+}
+
+/// Returns true for a Job whose completions are alike. The indexes of an Indexed one start at 0 in each copy, and no
+/// field says otherwise.
+fn is_divisible_job(kind: &GroupKind, object: &Value) -> bool {
+    let is_indexed = object.pointer("/spec/completionMode").and_then(Value::as_str) == Some("Indexed");
+    (&*kind.group, &*kind.kind) == ("batch", "Job") && !is_indexed
 }
 
 fn pods(kind: &GroupKind, object: &Value, replicas: Option<i64>) -> i64 {
@@ -345,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn how_things_move() {
+    fn classes_of_moves() {
         let pod = json!({"containers": [{"name": "a"}]});
         for (case, group, kind, object, moves, finished) in [
             (

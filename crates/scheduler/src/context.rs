@@ -42,6 +42,8 @@ pub(crate) struct SchedulerContext {
     facts: Mutex<Facts>,
     /// Barrier that decisions pass once the facts are as new as their object.
     pub(crate) fact_barrier: FactBarrier,
+    /// Barrier of the definitions of custom resources, for decisions about these.
+    pub(crate) definition_barrier: FactBarrier,
     pub(crate) failover: FailoverState,
     /// Turns of departures that a disruption budget bounds: each is counted before the next one of its namespace.
     pub(crate) budgeted: BudgetTurns,
@@ -98,6 +100,7 @@ impl SchedulerContext {
             gate: parts.gate,
             facts: Mutex::default(),
             fact_barrier: FactBarrier::default(),
+            definition_barrier: FactBarrier::default(),
             failover: FailoverState::new(parts.failover),
             budgeted: BudgetTurns::default(),
             queue,

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use crate::{
     context::SchedulerContext,
+    drain::events::recheck_blocked,
     failover::{FailoverStats, FailoverTiming, run_failover},
     kinds,
     observe::{
@@ -172,6 +173,8 @@ impl Scheduler {
         let progress = Arc::new(FeedProgress::at(after));
         if kinds::is_fact(&resource) {
             self.ctx.fact_barrier.add(progress.clone());
+        } else if resource == kinds::definitions() {
+            self.ctx.definition_barrier.add(progress.clone());
         }
         self.ctx.feeds().insert(resource.clone(), progress.clone());
         let ctx = self.ctx.clone();
@@ -207,8 +210,10 @@ impl Scheduler {
                 new_feeds.insert(resource);
             }
         }
-        request_recounts(ctx, recounts.into_iter().filter(|(_, resource)| !new_feeds.contains(resource)).collect())
-            .await?;
+        // A new feed has counted by the present fields.
+        let (counted, recounts) = recounts.into_iter().partition(|(_, resource)| new_feeds.contains(resource));
+        ctx.facts().usage.note_fresh(&counted);
+        request_recounts(ctx, recounts).await?;
         arrivals.into_iter().for_each(|scope| ctx.rescans.add(scope));
         Ok(())
     }
@@ -225,6 +230,7 @@ impl Scheduler {
     /// Rescans a logical cluster and its descendants, because the right to use the physical clusters that are
     /// registered there has changed.
     pub fn rights_changed(&self, home: LogicalClusterId) {
+        recheck_blocked(&self.ctx);
         self.ctx.rescans.add(RescanScope::Subtree(home));
     }
 

@@ -9,6 +9,12 @@ pub const PLACEMENT: &str = "portolan.dev/placement";
 pub const PIN: &str = "portolan.dev/pin";
 /// User: `true` lets an object move although the data on its volumes stay behind: it starts on new, empty ones.
 pub const ABANDON_VOLUMES: &str = "portolan.dev/abandon-volumes";
+/// User, on a claim: the [`crate::placement::VolumeStrategy`] of its data, which wins over that of a policy.
+pub const VOLUME_STRATEGY: &str = "portolan.dev/volume-strategy";
+/// User, a label of a StorageClass: `true` declares that its volumes have the same data on every physical cluster.
+pub const SHARED_STORAGE: &str = "portolan.dev/shared";
+/// User: lets a rollout leave a stage, as `<fingerprint>/<stage>`. The `Placement` names the value.
+pub const APPROVE_ROLLOUT: &str = "portolan.dev/approve-rollout";
 /// User: names of physical clusters, joined by `,`, whose copy of this object is written off while it is unreachable.
 /// It counts as gone without proof, so that an object that must run once may run elsewhere. The server removes the
 /// annotation once it has acted on it.
@@ -30,6 +36,8 @@ pub const LEFT_BEHIND: &str = "portolan.dev/left-behind";
 pub const ADOPT: &str = "portolan.dev/adopt";
 /// User: `true` lets an adoption restart the pods of a workload.
 pub const ADOPT_RESTART: &str = "portolan.dev/adopt-restart";
+/// User: `true` lets the copies stay on their physical clusters when the object is deleted. They are no copies then.
+pub const KEEP: &str = "portolan.dev/keep";
 /// User, on a CustomResourceDefinition: fields by which its objects name others that follow them, as
 /// [`crate::declared_references`].
 pub const REFERENCES: &str = "portolan.dev/references";
@@ -57,6 +65,8 @@ pub const DOWN_APPLIED: &str = "sync.portolan.dev/applied";
 /// Downstream annotation: hash of the upstream pod template. Kubernetes hands it on from a Deployment to its
 /// ReplicaSet.
 pub const DOWN_TEMPLATE: &str = "sync.portolan.dev/template";
+/// Downstream annotation of a copy that stays when its object is deleted upstream.
+pub const DOWN_KEEP: &str = "sync.portolan.dev/keep";
 /// Downstream annotation of a copy: view of the logical cluster that its pods were made with, as JSON.
 pub const DOWN_POD_VIEW: &str = "sync.portolan.dev/pod-view";
 /// Downstream annotation of pods: upstream namespace, for files that have it.

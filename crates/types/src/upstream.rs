@@ -36,7 +36,7 @@ impl UpstreamObject {
     pub fn wanted_in(&self, object: &Value) -> Option<i64> {
         match &self.scale {
             Some(scale) => scale.wanted(object),
-            None => object.pointer("/spec/replicas").and_then(Value::as_i64),
+            None => object.get("spec")?.get(self.wanted_field()).and_then(Value::as_i64),
         }
     }
 
@@ -46,10 +46,15 @@ impl UpstreamObject {
             Some(scale) => scale.set_wanted(copy, replicas),
             None => {
                 if let Some(spec) = copy.get_mut("spec").and_then(Value::as_object_mut) {
-                    spec.insert("replicas".into(), replicas.into());
+                    spec.insert(self.wanted_field().into(), replicas.into());
                 }
             }
         }
+    }
+
+    /// Returns the field of a built-in kind whose number its copies share.
+    fn wanted_field(&self) -> &'static str {
+        if (&*self.kind.group, &*self.kind.kind) == ("batch", "Job") { "parallelism" } else { "replicas" }
     }
 }
 

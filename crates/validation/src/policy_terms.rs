@@ -2,6 +2,7 @@
 //! what they may not say together.
 
 use portolan_cel::PlacementExpression;
+use portolan_types::placement::{MovePace, Rollout};
 use serde_json::Value;
 
 use super::{Errors, names, selectors, view::At};
@@ -72,6 +73,23 @@ pub(super) fn workload_terms(spec: &At<'_>, errors: &mut Errors) {
     let with = spec.get("with").as_array().map_or(&[][..], Vec::as_slice);
     for term in spec.items("apartFrom").filter(|term| with.contains(term.value)) {
         errors.invalid(&term.path, term.value, "contradicts the same entry of `with`");
+    }
+}
+
+/// Checks `rollout`. The schema makes the names of stages unique.
+pub(super) fn rollout(at: &At<'_>, errors: &mut Errors) {
+    if at.count("stages") > Rollout::MAX_STAGES {
+        errors.forbidden(at.path("stages"), "may not have more than 16 entries");
+    }
+    at.in_range("timeoutSeconds", (0, i64::from(MovePace::MAX_TIMEOUT_SECONDS)), errors);
+    for stage in at.items("stages").take(Rollout::MAX_STAGES) {
+        let details = names::dns_label(stage.text("name"));
+        details.iter().for_each(|detail| errors.invalid(stage.path("name"), stage.get("name"), detail));
+        selectors::selector(&stage.child("selector"), errors);
+        if stage.has("percent") {
+            stage.in_range("percent", (1, 100), errors);
+        }
+        stage.in_range("waitSeconds", (0, i64::from(MovePace::MAX_TIMEOUT_SECONDS)), errors);
     }
 }
 

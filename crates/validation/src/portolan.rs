@@ -6,6 +6,7 @@ use portolan_cel::{cluster_expression, object_expression};
 use portolan_types::{
     annotations::UNREACHABLE_TAINT,
     json_patch::json_len,
+    object,
     placement::{MAX_DRAINED_CLUSTERS, MAX_MAPPED_IDENTITIES, MAX_MOVING, MAX_POLICY_BYTES, MovePace, PodAccess},
 };
 use serde_json::Value;
@@ -272,9 +273,13 @@ fn drain(object: &At<'_>, errors: &mut Errors) {
 fn drain_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec"), new.child("spec"));
     after.immutable(&before, "physicalClusters", errors);
+    let deletes = object::controller_of(old.value).is_some_and(|owner| owner["kind"] == "PhysicalCluster");
     for field in ["abort", "undo"] {
         if before.get(field) == &Value::Bool(true) && after.get(field) != &Value::Bool(true) {
             errors.forbidden(after.path(field), "may not be taken back; create another Drain");
+        }
+        if deletes && before.get(field) != &Value::Bool(true) && after.get(field) == &Value::Bool(true) {
+            errors.forbidden(after.path(field), "the PhysicalCluster is being deleted, which cannot be taken back");
         }
     }
 }
@@ -316,6 +321,7 @@ fn placement_policy(object: &At<'_>, errors: &mut Errors) {
     let moves = spec.child("moves");
     moves.in_range("addressGracePeriodSeconds", (0, i64::from(MovePace::MAX_GRACE_SECONDS)), errors);
     moves.in_range("timeoutSeconds", (0, i64::from(MovePace::MAX_TIMEOUT_SECONDS)), errors);
+    policy_terms::rollout(&spec.child("rollout"), errors);
     core::tolerations(&spec, errors);
     overrides(&spec, errors);
     let bytes: usize = spec.items("yield").map(|path| path.as_text().len()).sum();

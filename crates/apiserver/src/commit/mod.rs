@@ -9,7 +9,7 @@ use portolan_store::{
 };
 use portolan_types::{
     LogicalClusterId, ObjectKey, Record, ResourceVersion, Status,
-    placement::{is_plan_input, plan_fence},
+    placement::{is_plan_input, plan_fence, plan_fences},
 };
 
 use crate::{
@@ -43,8 +43,8 @@ pub(crate) struct ObjectCommit {
     pub(crate) record: Option<Record>,
     /// Preconditions on other objects.
     pub(crate) checks: Vec<(ObjectKey, Expect)>,
-    /// State of the plan fence that the write expects.
-    pub(crate) fence: Option<Expect>,
+    /// States of plan fences that the write expects.
+    pub(crate) fences: Vec<(ObjectKey, Expect)>,
     /// Writes of other objects in the same transaction.
     pub(crate) companions: Vec<Write>,
     /// Directory entry among the companions; the directory has it as soon as it is committed.
@@ -122,17 +122,25 @@ impl ObjectCommit {
     /// Returns the write of one object alone.
     pub(crate) fn new(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
         let (checks, companions) = (Vec::new(), Vec::new());
-        Self { key, expect, record, checks, fence: None, companions, entry: None, lock: None }
+        Self { key, expect, record, checks, fences: Vec::new(), companions, entry: None, lock: None }
     }
 
     fn transaction(&self, context: &CommitContext) -> Transaction {
         let own = Write { key: self.key.clone(), expect: self.expect, record: self.record.clone() };
-        let fence = is_plan_input(&self.key.resource).then(|| fence_write(self.fence));
-        let writes = std::iter::once(own).chain(self.companions.iter().cloned()).chain(fence.clone()).collect();
+        let written = self.written_fences();
+        let fences = written.iter().map(|key| fence_write(key, &self.fences));
+        let writes = std::iter::once(own).chain(self.companions.iter().cloned()).chain(fences).collect();
         let mut checks = self.checks.clone();
-        checks.extend(self.fence.filter(|_| fence.is_none()).map(|expect| (plan_fence(), expect)));
+        checks.extend(self.fences.iter().filter(|(key, _)| !written.contains(key)).cloned());
         let transaction = Transaction { checks, writes, accounts: Vec::new() };
         Transaction { accounts: accounts(context, &transaction, self.entry.as_ref()), ..transaction }
+    }
+
+    /// Returns the plan fences that the write moves on.
+    fn written_fences(&self) -> Vec<ObjectKey> {
+        let own = self.key.cluster;
+        let of = [LogicalClusterId::SYSTEM, own].into_iter().take(if own == LogicalClusterId::SYSTEM { 1 } else { 2 });
+        if is_plan_input(&self.key.resource) { of.map(plan_fence).collect() } else { Vec::new() }
     }
 
     /// Returns the transaction if nothing has to happen after its commit.
@@ -192,9 +200,9 @@ impl ObjectCommit {
             storage.store.commit(transaction).await.map(Durable::into_inner)
         };
         if let Err(StoreError::Damaged { key, .. }) = &committed
-            && *key == plan_fence()
+            && key.resource == plan_fences()
         {
-            return Err(Box::pin(remove_damaged_fence(storage, &self.key)).await);
+            return Err(Box::pin(remove_damaged_fence(storage, key.clone(), &self.key)).await);
         }
         let revision = committed.map_err(|error| raced(&storage.directory, &self.key, &error))?.first.plus(own);
         portolan_types::failpoint!("api/commit-done");
@@ -203,15 +211,16 @@ impl ObjectCommit {
     }
 }
 
-/// Returns the write of the plan fence beside that of an input of plans.
-fn fence_write(expect: Option<Expect>) -> Write {
+/// Returns the write of a plan fence beside that of an input of plans.
+fn fence_write(key: &ObjectKey, expected: &[(ObjectKey, Expect)]) -> Write {
     let record = Record::of(&serde_json::json!({"metadata": {"name": "plans"}}));
-    Write { key: plan_fence(), expect: expect.unwrap_or(Expect::Anything), record: Some(record) }
+    let expect = expected.iter().find(|(of, _)| of == key).map_or(Expect::Anything, |(_, expect)| *expect);
+    Write { key: key.clone(), expect, record: Some(record) }
 }
 
 /// Removes a damaged plan fence. Returns the error that makes the write of `key` try again.
-async fn remove_damaged_fence(storage: &StorageContext, key: &ObjectKey) -> CommitError {
-    let removal = Transaction::one(plan_fence(), Expect::Damaged, None);
+async fn remove_damaged_fence(storage: &StorageContext, fence: ObjectKey, key: &ObjectKey) -> CommitError {
+    let removal = Transaction::one(fence, Expect::Damaged, None);
     match storage.store.commit(removal).await {
         Ok(_) => CommitError::Raced(Status::modified(&key.resource, &key.name)),
         Err(error) => raced(&storage.directory, key, &error),

@@ -31,10 +31,9 @@ pub struct WritePlan {
     pub summary: String,
     /// Hash of the plan.
     pub hash: String,
-    /// Objects that the plan depends on, with the revisions that were read: at most 90.
-    pub basis: Vec<(ObjectKey, ResourceVersion)>,
-    /// Revision of the plan fence that was read; `None` if there was none.
-    pub fence: Option<ResourceVersion>,
+    /// Plan fences with the revisions that were read; `None` where there was none. At most
+    /// [`portolan_types::placement::MAX_PLAN_FENCES`].
+    pub fences: Vec<(ObjectKey, Option<ResourceVersion>)>,
 }
 
 /// Planner of writes.

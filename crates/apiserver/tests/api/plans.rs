@@ -13,7 +13,7 @@ use portolan_apiserver::{
 };
 use portolan_store::{DynStore, Engine, StoreConfig, StoreError};
 use portolan_types::{
-    BoxFuture, Seams, Status, object,
+    BoxFuture, LogicalClusterId, Seams, Status, object,
     placement::{is_plan_input, plan_fence},
 };
 use serde_json::{Value, json};
@@ -34,6 +34,8 @@ enum OtherWrite {
     Nothing,
     Create,
     Delete,
+    /// Of another tenant.
+    Elsewhere,
 }
 
 /// Planner whose plan depends on the number of policies: `one` without a further one, `two` with it.
@@ -54,6 +56,9 @@ impl OutrunPlanner {
         match self.other {
             OtherWrite::Nothing => {}
             OtherWrite::Create => drop(client.post(POLICIES, policy("other", None)).await.expect(201)),
+            OtherWrite::Elsewhere => {
+                drop(client.at("root:other").post(POLICIES, policy("other", None)).await.expect(201));
+            }
             OtherWrite::Delete => drop(client.delete(&format!("{POLICIES}/known")).await.expect(200)),
         }
     }
@@ -66,13 +71,14 @@ impl WritePlanner for OutrunPlanner {
 
     fn plan<'a>(&'a self, _: AdmittedWrite<'a>) -> BoxFuture<'a, Result<WritePlan, Status>> {
         Box::pin(async move {
-            let fence = self.store.get().unwrap().get(&plan_fence()).await.unwrap().map(|stored| stored.revision);
+            let fence = plan_fence(LogicalClusterId::ROOT);
+            let read = self.store.get().unwrap().get(&fence).await.unwrap().map(|stored| stored.revision);
             let is_first = self.plans.fetch_add(1, Ordering::Relaxed) == 0;
             if is_first {
                 self.outrun().await;
             }
             let hash = if is_first { "one" } else { "two" }.to_owned();
-            Ok(WritePlan { summary: "the plan".into(), hash, basis: Vec::new(), fence })
+            Ok(WritePlan { summary: "the plan".into(), hash, fences: vec![(fence, read)] })
         })
     }
 }
@@ -80,6 +86,8 @@ impl WritePlanner for OutrunPlanner {
 async fn plane_with(planner: &Arc<OutrunPlanner>) -> (Plane, Client) {
     let plane = Plane::with(|config| config.hooks.planner = Some(planner.clone())).await;
     let admin = plane.admin();
+    let workspace = json!({"metadata": {"name": "other"}});
+    admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", workspace).await.expect(201);
     admin.post(POLICIES, policy("known", None)).await.expect(201);
     assert!(planner.client.set(plane.admin()).is_ok() && planner.store.set(plane.store.clone()).is_ok());
     (plane, admin)
@@ -87,9 +95,12 @@ async fn plane_with(planner: &Arc<OutrunPlanner>) -> (Plane, Client) {
 
 #[tokio::test]
 async fn a_policy_that_is_created_or_deleted_after_a_plan_is_seen_by_the_commit() {
-    for (other, code, plans) in
-        [(OtherWrite::Nothing, 201, 1), (OtherWrite::Create, 409, 2), (OtherWrite::Delete, 409, 2)]
-    {
+    for (other, code, plans) in [
+        (OtherWrite::Nothing, 201, 1),
+        (OtherWrite::Create, 409, 2),
+        (OtherWrite::Delete, 409, 2),
+        (OtherWrite::Elsewhere, 201, 1),
+    ] {
         let planner = OutrunPlanner::new(other);
         let (_plane, admin) = plane_with(&planner).await;
         let made = admin.post(POLICIES, policy("own", Some("one"))).await.expect(code);
@@ -110,11 +121,14 @@ async fn a_damaged_fence_is_replaced() {
     drop((admin, plane));
     assert!(portolan_store::testing::damage(folder.path(), r#"{"name":"plans"}"#).unwrap() >= 1);
     let plane = Plane::on(open().unwrap(), ApiServerConfig::in_memory(Seams::system())).await;
-    assert!(matches!(plane.store.get(&plan_fence()).await, Err(StoreError::Damaged { .. })), "it is damaged");
+    assert!(
+        matches!(plane.store.get(&plan_fence(LogicalClusterId::ROOT)).await, Err(StoreError::Damaged { .. })),
+        "it is damaged"
+    );
     let admin = plane.admin();
     admin.post(POLICIES, policy("two", None)).await.expect(201);
     admin.delete(&format!("{POLICIES}/one")).await.expect(200);
-    assert!(plane.store.get(&plan_fence()).await.unwrap().is_some());
+    assert!(plane.store.get(&plan_fence(LogicalClusterId::ROOT)).await.unwrap().is_some());
 }
 
 /// Admission plugin that adds an expected plan.

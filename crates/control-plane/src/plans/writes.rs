@@ -26,7 +26,7 @@ impl WritePlanner for HookedPlanner {
         Box::pin(async move {
             let change = PlannedChange::Write { key: write.key.clone(), object: write.object.clone() };
             let plan = self.0.plan_changes(write.cluster.id, &[change]).await?;
-            Ok(WritePlan { summary: plan.summary(), hash: plan.hash, basis: plan.basis, fence: plan.fence })
+            Ok(WritePlan { summary: plan.summary(), hash: plan.hash, fences: plan.fences })
         })
     }
 }

@@ -91,6 +91,8 @@ pub struct PlacementDecision {
     pub outcome: DecisionOutcome,
     /// Sentences about copies that stay on rejected physical clusters, and about parts of the policy without effect.
     pub held: Vec<String>,
+    /// Sentence about data on volumes that the deciding policy abandons by the move.
+    pub abandoned: Option<String>,
     /// True if a copy stays on a rejected physical cluster because of the data on its volumes.
     pub move_refused: bool,
     /// Physical clusters that are gone and had volumes of the object that were not given up: it is not started again

@@ -5,6 +5,7 @@ use portolan_types::{
     placement::{DivideBy, DrainMark, DrainStage, PlacementRecord},
 };
 
+use super::job_parts;
 use crate::{filters::FilterContext, object_role::is_workload_kind};
 
 /// Way in which `Divide` applies to a kind.
@@ -14,7 +15,9 @@ enum DivisionSupport {
     Replicas,
     /// The copies share the ordinals, and with them the replicas.
     Ordinals,
-    /// It runs as a whole: the indexes of a Job start at 0 in each copy, and nothing divides its result.
+    /// The copies share the completions, and with them the pods that run at once.
+    Completions,
+    /// It runs as a whole.
     WholeOnOne,
     /// It runs on each node of a physical cluster.
     PerNode,
@@ -28,6 +31,9 @@ fn sharing(kind: &GroupKind) -> DivisionSupport {
     if has_ordinals(kind) {
         return DivisionSupport::Ordinals;
     }
+    if is_among(&[("batch", "Job")]) {
+        return DivisionSupport::Completions;
+    }
     if is_among(&PER_NODE) { DivisionSupport::PerNode } else { DivisionSupport::Replicas }
 }
 
@@ -37,14 +43,14 @@ pub(super) fn has_ordinals(kind: &GroupKind) -> bool {
 }
 
 /// Kinds that run as a whole.
-pub(crate) const WHOLE_ON_ONE: [(&str, &str); 3] = [("", "Pod"), ("batch", "CronJob"), ("batch", "Job")];
+pub(crate) const WHOLE_ON_ONE: [(&str, &str); 2] = [("", "Pod"), ("batch", "CronJob")];
 /// Kinds that have a pod per node.
 pub(crate) const PER_NODE: [(&str, &str); 1] = [("apps", "DaemonSet")];
 
 /// Returns the basis of division of the deciding policy; `None` if it does not divide, or cannot.
 pub(crate) fn divides_by(ctx: &FilterContext<'_>) -> Option<DivideBy> {
     let workload = ctx.question.workload;
-    if keeps_ordinals(ctx) {
+    if keeps_ordinals(ctx) || job_parts::are_kept(ctx) {
         return Some(wished(ctx).unwrap_or(DivideBy::Equal));
     }
     let by = wished(ctx).filter(|_| workload.replicas.is_some())?;
@@ -60,6 +66,7 @@ pub(super) fn runs_whole_on_one(ctx: &FilterContext<'_>) -> bool {
 fn is_whole(ctx: &FilterContext<'_>) -> bool {
     match sharing(&ctx.question.workload.kind) {
         DivisionSupport::WholeOnOne => true,
+        DivisionSupport::Completions => job_parts::reason_to_run_whole(ctx).is_some(),
         DivisionSupport::Ordinals => {
             is_there_whole(ctx.question.previous) || (moves_whole(ctx.question.previous) && !keeps_ordinals(ctx))
         }
@@ -91,6 +98,9 @@ pub(super) fn note(ctx: &FilterContext<'_>) -> Option<String> {
     if keeps_ordinals(ctx) && wished(ctx).is_none() {
         return Some(format!("the ordinals of this {} stay divided: none moves while its copy is there", kind.kind));
     }
+    if job_parts::are_kept(ctx) && wished(ctx).is_none() {
+        return Some("the parts of this Job stay divided: its completions cannot change once it has copies".to_owned());
+    }
     wished(ctx).filter(|_| is_workload_kind(&kind.group, &kind.kind))?;
     match sharing(kind) {
         DivisionSupport::Replicas => None,
@@ -102,6 +112,8 @@ pub(super) fn note(ctx: &FilterContext<'_>) -> Option<String> {
             Some(format!("the copies of this {} have the same ordinals, as an earlier version divided it", kind.kind))
         }
         DivisionSupport::Ordinals => None,
+        DivisionSupport::Completions => job_parts::reason_to_run_whole(ctx)
+            .map(|reason| format!("this Job runs whole on one physical cluster, and is not divided: {reason}")),
         DivisionSupport::WholeOnOne => {
             Some(format!("a {} is not divided: it runs whole on one physical cluster", kind.kind))
         }
@@ -117,7 +129,8 @@ fn wished(ctx: &FilterContext<'_>) -> Option<DivideBy> {
 /// away.
 fn was_divided(ctx: &FilterContext<'_>) -> bool {
     let copies = &ctx.question.previous.clusters;
-    copies.len() > 1 && copies.iter().all(|copy| copy.replicas.is_some())
+    let is_job = ctx.question.workload.is_job();
+    !is_job && copies.len() > 1 && copies.iter().all(|copy| copy.replicas.is_some())
 }
 
 #[cfg(test)]
@@ -135,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_runs_whole_on_one_physical_cluster_and_says_so() {
+    fn an_indivisible_object_runs_whole_on_one_cluster_with_a_condition() {
         for (group, kind, expected, note) in [
             ("apps", "Deployment", "east*3 west*3", None),
             ("apps", "ReplicaSet", "east*3 west*3", None),
             ("", "ReplicationController", "east*3 west*3", None),
             ("db.io", "Cluster", "east*3 west*3", None),
-            ("batch", "Job", "east", Some("a Job is not divided: it runs whole on one physical cluster")),
+            ("batch", "CronJob", "east", Some("a CronJob is not divided: it runs whole on one physical cluster")),
             ("apps", "StatefulSet", "east*3 west*3", None),
             ("", "Pod", "east", Some("a Pod is not divided: it runs whole on one physical cluster")),
             ("apps", "DaemonSet", "east west", Some("a DaemonSet is not divided: it runs on the nodes of each")),

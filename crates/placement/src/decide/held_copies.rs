@@ -5,12 +5,12 @@ use portolan_types::{
     placement::{CopyPhase, PlacedCopy},
 };
 
-use super::PlacementPlanner;
+use super::{PlacementPlanner, job_parts};
 use crate::{
     cluster_facts::ClusterFacts,
     exclusion_reason::ExclusionReason,
     select::Candidate,
-    workload::{MoveStrategy, PinScope, Workload},
+    workload::{MoveStrategy, PinScope},
 };
 
 /// Reason for which an object with volumes does not move.
@@ -18,7 +18,7 @@ const VOLUMES_STAY: &str = "the data on its volumes do not move with it";
 
 /// Returns true if a copy stays on a rejected physical cluster because no explicit request moves it.
 pub(super) fn holds(planner: &PlacementPlanner, cluster: &ClusterFacts, reason: ExclusionReason) -> bool {
-    if planner.workload().keeps_volumes && planner.ctx.is_here(cluster) {
+    if planner.keeps_volumes() && planner.ctx.is_here(cluster) {
         return true;
     }
     // An unreachable copy may still run: only the word of a user stands for the proof of its end.
@@ -45,7 +45,7 @@ pub(super) fn holds(planner: &PlacementPlanner, cluster: &ClusterFacts, reason: 
 pub(super) fn lost<'a>(planner: &PlacementPlanner<'a>) -> Vec<&'a PlacedCopy> {
     let question = planner.ctx.question;
     let exists = |copy: &PlacedCopy| question.clusters.iter().any(|cluster| cluster.info.uid == copy.uid);
-    let keeps_volumes = question.workload.keeps_volumes && !question.workload.finished;
+    let keeps_volumes = planner.keeps_volumes() && !question.workload.finished;
     let copies = question.previous.clusters.iter().filter(|copy| copy.phase == CopyPhase::Active);
     copies.filter(|copy| keeps_volumes && !exists(copy)).collect()
 }
@@ -57,7 +57,7 @@ pub(super) fn without_surplus<'a>(
     count: usize,
 ) -> HeldSurplus<'a> {
     let wanted = candidates.iter().filter(|c| c.held.is_none()).count();
-    let mut spare = if planner.workload().keeps_volumes { usize::MAX } else { count.saturating_sub(wanted) };
+    let mut spare = if planner.keeps_volumes() { usize::MAX } else { count.saturating_sub(wanted) };
     let (mut stay, mut surplus) = (Vec::new(), Vec::new());
     for candidate in candidates {
         match candidate.held {
@@ -76,8 +76,9 @@ pub(super) fn without_surplus<'a>(
 type HeldSurplus<'a> = (Vec<Candidate<'a>>, Vec<(Candidate<'a>, ExclusionReason)>);
 
 /// Returns the sentence about a copy that stays.
-pub(super) fn line(workload: &Workload, cluster: &ClusterFacts, reason: ExclusionReason) -> String {
-    if workload.keeps_volumes {
+pub(super) fn line(planner: &PlacementPlanner, cluster: &ClusterFacts, reason: ExclusionReason) -> String {
+    let workload = planner.workload();
+    if planner.keeps_volumes() {
         return format!(
             "stays on {} ({}): {VOLUMES_STAY}; the annotation {}: \"true\" lets it start on new, empty volumes",
             cluster.info.name,
@@ -92,6 +93,10 @@ pub(super) fn line(workload: &Workload, cluster: &ClusterFacts, reason: Exclusio
              annotation {key}: {0} declares it",
             info.name
         );
+    }
+    if job_parts::are_kept(&planner.ctx) && workload.moves != MoveStrategy::Stay {
+        let reason = reason.phrase();
+        return format!("stays on {} ({reason}): no other physical cluster takes its part of the Job", info.name);
     }
     let how = match workload.moves {
         MoveStrategy::Stay => "a started job does not move unless it is pinned itself",

@@ -4,6 +4,7 @@ mod cluster_tiers;
 mod decision;
 mod division_support;
 mod held_copies;
+mod job_parts;
 mod ordinal_shares;
 mod overflow;
 mod replica_split;
@@ -15,7 +16,7 @@ use std::{
 
 use portolan_types::{
     Uid,
-    placement::{ClusterCount, DivideBy, PlacementRecord, TopologySpread},
+    placement::{ClusterCount, DivideBy, PlacementRecord, TopologySpread, VolumeStrategy},
 };
 
 pub use self::decision::{
@@ -99,6 +100,29 @@ impl<'a> PlacementPlanner<'a> {
         self.ctx.question.workload
     }
 
+    /// Returns true if data on volumes keep the workload where it is: they were not given up by the deciding policy
+    /// either.
+    pub(crate) fn keeps_volumes(&self) -> bool {
+        let strategy = self.ctx.rules.winner.map(|policy| policy.policy.spec.volumes.strategy);
+        let abandons = strategy == Some(VolumeStrategy::Recreate) && !self.workload().refuses_moves;
+        self.workload().keeps_volumes && !abandons
+    }
+
+    /// Returns the sentence about data that stay behind, if the deciding policy gives them up.
+    fn abandoned(&self, selection: &ClusterSelection) -> Option<String> {
+        let policy = self.ctx.rules.winner.filter(|_| self.workload().keeps_volumes && !self.keeps_volumes())?;
+        let stays = |uid: &Uid| selection.taken.iter().any(|c| c.facts.info.uid == *uid);
+        let left = self.ctx.question.previous.active().filter(|copy| !stays(&copy.uid));
+        let names: Vec<&str> = left.map(|copy| copy.name.as_str()).collect();
+        (!names.is_empty() && !selection.taken.is_empty()).then(|| {
+            let title = policy.title();
+            format!(
+                "the data on its volumes on {} are abandoned, as {title} says (volumes.strategy: Recreate)",
+                names.join(",")
+            )
+        })
+    }
+
     /// Returns true for a rolling workload without a policy that outgrew the bounds of its physical cluster.
     fn outgrows_its_bounds(&self) -> bool {
         let workload = self.workload();
@@ -122,7 +146,12 @@ impl<'a> PlacementPlanner<'a> {
                 ClusterCount::Exactly(n) => n as usize,
             },
         };
-        let most = if workload.single || division_support::runs_whole_on_one(&self.ctx) { 1 } else { usize::MAX };
+        let most = match workload.replicas.filter(|_| workload.is_job() && self.split != ReplicaSplit::Whole) {
+            _ if workload.single || division_support::runs_whole_on_one(&self.ctx) => 1,
+            // A part without a pod would not end.
+            Some(at_once) => usize::try_from(at_once).unwrap_or(1).max(1),
+            None => usize::MAX,
+        };
         wanted.min(self.ctx.rules.most()).min(most)
     }
 
@@ -139,27 +168,31 @@ impl<'a> PlacementPlanner<'a> {
             return self.leave_as_it_is();
         }
         let (candidates, mut rejected) = self.filter();
-        let (candidates, preference) = cluster_tiers::prefer(self, candidates, count);
+        let (mut candidates, preference) = cluster_tiers::prefer(self, candidates, count);
         rejected.extend(preference.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
+        job_parts::hold(self, &mut candidates, &mut rejected);
         let mut selection = self.select(candidates, count);
         let Division { parts, basis: divided_by, ordinals } = replica_split::share_out(self, &mut selection);
         let limits = replica_split::limits(self, &selection.taken, &parts);
         rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
+        let count = if job_parts::are_kept(&self.ctx) { selection.taken.len() } else { count };
         let outcome = self.outcome(&selection, &parts, count, &limits);
         let lost = held_copies::lost(self);
         let is_held = |c: &Candidate| c.held.is_some();
-        let move_refused = !lost.is_empty() || (workload.keeps_volumes && selection.taken.iter().any(is_held));
-        let held = selection.taken.iter().filter_map(|c| Some(held_copies::line(workload, c.facts, c.held?)));
+        let move_refused = !lost.is_empty() || (self.keeps_volumes() && selection.taken.iter().any(is_held));
+        let held = selection.taken.iter().filter_map(|c| Some(held_copies::line(self, c.facts, c.held?)));
         let held = held.chain(lost.iter().map(|copy| held_copies::line_of_lost(copy)));
         let lost = lost.iter().map(|copy| copy.uid.clone()).collect();
         let held = held.chain(division_support::note(&self.ctx)).chain(preference.note());
         let held = held.chain(self.suspended_dispatch(&selection)).collect();
+        let abandoned = self.abandoned(&selection);
         let chosen = selection.taken.iter().zip(parts).map(|(c, replicas)| choose(c.facts, replicas)).collect();
         let answer = self.answer(chosen, rejected, outcome);
         let recheck_in = answer.recheck_in.into_iter().chain(preference.recheck_in).min();
         let preferred_since = preference.since;
         PlacementDecision {
             held,
+            abandoned,
             move_refused,
             lost,
             limits,
@@ -226,6 +259,9 @@ impl<'a> PlacementPlanner<'a> {
     }
 
     fn select(&self, candidates: Vec<Candidate<'a>>, count: usize) -> ClusterSelection<'a> {
+        if job_parts::are_kept(&self.ctx) {
+            return job_parts::select_kept(self, candidates);
+        }
         let here = candidates.iter().filter(|c| c.here).count();
         // A started Job is neither ended because fewer copies are wanted, nor run again because more are.
         let started = self.workload().moves == MoveStrategy::Stay && here > 0;
@@ -330,6 +366,7 @@ impl<'a> PlacementPlanner<'a> {
             policy: self.ctx.rules.winner.map(|p| p.reference.clone()),
             outcome,
             held: Vec::new(),
+            abandoned: None,
             move_refused: false,
             lost: BTreeSet::new(),
             limits: BTreeMap::new(),

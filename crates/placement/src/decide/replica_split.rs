@@ -7,7 +7,7 @@ use portolan_types::{
     placement::{DivideBy, DivisionBasis, OrdinalRange, PlacedCopy},
 };
 
-use super::{PlacementPlanner, ReplicaSplit, ordinal_shares, overflow};
+use super::{PlacementPlanner, ReplicaSplit, job_parts, ordinal_shares, overflow};
 use crate::{
     cluster_facts::ClusterFacts,
     divide::{ReplicaShare, divide},
@@ -72,7 +72,9 @@ pub(super) fn limits<'a>(
     taken: &[Candidate<'a>],
     parts: &[Option<i64>],
 ) -> BTreeMap<Uid, i64> {
-    let Some(replicas) = planner.workload().replicas else { return BTreeMap::new() };
+    let Some(replicas) = planner.workload().replicas.filter(|_| !planner.workload().is_job()) else {
+        return BTreeMap::new();
+    };
     let is_scaled = planner.ctx.question.previous.autoscaled.is_some();
     if planner.split != ReplicaSplit::Whole && !is_scaled {
         return BTreeMap::new();
@@ -93,7 +95,8 @@ pub(super) fn limit_line<'a>(
     taken: &[Candidate<'a>],
     limits: &BTreeMap<Uid, i64>,
 ) -> Option<String> {
-    let replicas = planner.workload().replicas.filter(|_| planner.split == ReplicaSplit::Whole)?;
+    let is_limited = planner.split == ReplicaSplit::Whole && !planner.workload().is_job();
+    let replicas = planner.workload().replicas.filter(|_| is_limited)?;
     let line = |c: &Candidate<'a>| {
         let limit = limits.get(&c.facts.info.uid).filter(|limit| **limit < replicas)?;
         Some(format!("only {limit} of {replicas} replicas fit the bounds of {}", c.facts.info.name))
@@ -107,6 +110,11 @@ pub(super) fn share_out<'a>(planner: &PlacementPlanner<'a>, selection: &mut Clus
     let Some(replicas) = planner.workload().replicas.filter(|_| planner.split != ReplicaSplit::Whole) else {
         return Division { parts: vec![None; selection.taken.len()], basis: None, ordinals: BTreeMap::new() };
     };
+    if job_parts::are_kept(&planner.ctx) {
+        let basis = planner.ctx.question.previous.divided_by.clone();
+        let parts = job_parts::parallel(planner, &selection.taken).into_iter().map(Some).collect();
+        return Division { parts, basis, ordinals: BTreeMap::new() };
+    }
     loop {
         leave_too_small(planner, replicas, selection);
         let basis = basis(planner, &selection.taken);
@@ -120,7 +128,7 @@ pub(super) fn share_out<'a>(planner: &PlacementPlanner<'a>, selection: &mut Clus
         let fits = given >= replicas;
         let spare = selection.left.iter().position(|(_, reason)| *reason == ExclusionReason::NotNeeded);
         let may = selection.taken.len() < planner.ctx.rules.most() && !planner.workload().single;
-        let may = may && selection.lack.is_none() && !planner.overflows();
+        let may = may && selection.lack.is_none() && !planner.overflows() && !planner.workload().is_job();
         match spare.filter(|_| !fits && may && planner.workload().pin.is_none()) {
             Some(at) => selection.taken.push(selection.left.remove(at).0),
             None => {
@@ -331,11 +339,13 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Leaves out the physical clusters that get nothing, if the replicas fill groups in their order.
+    /// Leaves out the physical clusters that get nothing, if the replicas fill groups in their order. A Job has no part
+    /// without a pod.
     fn without_unused<'a>(mut self, planner: &PlacementPlanner<'a>, selection: &mut ClusterSelection<'a>) -> Self {
         let first = selection.taken.iter().map(|c| c.tier).min();
         let has_any = self.parts.iter().flatten().any(|part| *part > 0);
-        for at in (0..self.parts.len()).rev().filter(|_| planner.overflows()) {
+        let leaves_some = planner.overflows() || planner.workload().is_job();
+        for at in (0..self.parts.len()).rev().filter(|_| leaves_some) {
             let candidate = &selection.taken[at];
             let is_further = Some(candidate.tier) > first || (has_any && !candidate.here);
             if self.parts.get(at) == Some(&Some(0)) && is_further && candidate.held.is_none() {

@@ -30,7 +30,13 @@ pub fn follow(role: Role, previous: &PlacementRecord, demand: &Demand, health: &
     let mut copies = previous.clusters.clone();
     let mut causes = Vec::new();
     if previous.is_projected() {
-        return PlacementStep { record: previous.clone(), cause: None, waiting: None, recheck_in: None };
+        return PlacementStep {
+            record: previous.clone(),
+            cause: None,
+            waiting: None,
+            recheck_in: None,
+            rolling_out: None,
+        };
     }
     if drop_gone(&mut copies, health.gone) {
         causes.push("its physical cluster is gone");
@@ -59,7 +65,7 @@ pub fn follow(role: Role, previous: &PlacementRecord, demand: &Demand, health: &
         Some(_) => PlacementRecord { clusters: copies, ..previous.clone() },
         None => previous.clone(),
     };
-    PlacementStep { record, cause, waiting: None, recheck_in: None }
+    PlacementStep { record, cause, waiting: None, recheck_in: None, rolling_out: None }
 }
 
 fn may_leave(role: Role, demand: &Demand, uid: &Uid) -> bool {

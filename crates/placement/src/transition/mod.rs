@@ -1,6 +1,7 @@
 //! Legal steps from the present copies of an object to the decided ones: none → A, A → A+B, A+B → B, A → none, and A →
 //! none → B for objects that must not run twice.
 
+mod completions;
 mod departures;
 mod followers;
 mod gates;
@@ -66,6 +67,8 @@ pub struct PlacementStep {
     pub waiting: Option<String>,
     /// Seconds after which the next step may be due without another event.
     pub recheck_in: Option<i64>,
+    /// Condition that the rollout of a change waits for.
+    pub rolling_out: Option<String>,
 }
 
 /// Returns the next step from `previous` towards `decision`. No step both adds and removes copies. A copy leaves only
@@ -78,7 +81,13 @@ pub fn transition(
     health: &CopyHealth,
 ) -> PlacementStep {
     if previous.is_projected() {
-        return PlacementStep { record: previous.clone(), cause: None, waiting: None, recheck_in: None };
+        return PlacementStep {
+            record: previous.clone(),
+            cause: None,
+            waiting: None,
+            recheck_in: None,
+            rolling_out: None,
+        };
     }
     let mut walk = TransitionBuilder {
         workload,
@@ -94,8 +103,15 @@ pub fn transition(
     walk.arrive_and_leave();
     walk.share_out(previous);
     let ordinals = walk.settle_ordinals(previous);
+    let completions = walk.settle_completions(previous);
     walk.settle_progress();
-    walk.finish(previous, ordinals)
+    walk.finish(previous, SettledShares { ordinals, completions })
+}
+
+/// Shares of the copies besides their replicas, after a step.
+struct SettledShares {
+    ordinals: BTreeMap<Uid, OrdinalRange>,
+    completions: BTreeMap<Uid, i64>,
 }
 
 struct TransitionBuilder<'a> {
@@ -188,6 +204,7 @@ impl TransitionBuilder<'_> {
             copy.phase = CopyPhase::Leaving;
         }
         self.causes.push(format!("{what} {}", self.decision.by));
+        self.causes.extend(self.decision.abandoned.clone());
     }
 
     fn names(&self, of: impl Fn(&PlacedCopy) -> bool) -> String {
@@ -211,8 +228,9 @@ impl TransitionBuilder<'_> {
                 (Some(had), Some(part)) => had.min(ready(&copy.uid)) - part,
                 _ => 0,
             };
-            // Other ordinals stand for none of those that go.
-            let kept = if self.decision.ordinals.is_empty() { surplus.clamp(0, lacking) } else { 0 };
+            // Other ordinals, and pods of a Job, stand for none of those that go.
+            let stand_in = self.decision.ordinals.is_empty() && !self.workload.is_job();
+            let kept = if stand_in { surplus.clamp(0, lacking) } else { 0 };
             lacking -= kept;
             copy.replicas = part.map(|part| part + kept);
             if kept > 0 {
@@ -258,7 +276,7 @@ impl TransitionBuilder<'_> {
         active().count() == chosen.len() && active().all(has_part)
     }
 
-    fn finish(mut self, previous: &PlacementRecord, ordinals: BTreeMap<Uid, OrdinalRange>) -> PlacementStep {
+    fn finish(mut self, previous: &PlacementRecord, shares: SettledShares) -> PlacementStep {
         self.copies.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
         let policy = if self.copies.is_empty() { None } else { self.decision.policy.clone() };
         let divided_by = if self.is_divided_as_decided() { &self.decision.divided_by } else { &previous.divided_by };
@@ -266,7 +284,8 @@ impl TransitionBuilder<'_> {
         let generation = self.decision.generation;
         let next = PlacementRecord {
             limits: self.limits(previous),
-            ordinals,
+            ordinals: shares.ordinals,
+            completions: shares.completions,
             awaited: self.awaited(previous),
             retiring: self.progress.retiring.clone(),
             arriving: self.progress.arriving.clone(),
@@ -278,7 +297,13 @@ impl TransitionBuilder<'_> {
             ..previous.clone()
         };
         if next == *previous {
-            return PlacementStep { record: next, cause: None, waiting: self.waiting, recheck_in: self.recheck_in };
+            return PlacementStep {
+                record: next,
+                cause: None,
+                waiting: self.waiting,
+                recheck_in: self.recheck_in,
+                rolling_out: None,
+            };
         }
         if self.causes.is_empty() {
             let divided = self.copies.iter().any(|c| c.replicas.is_some());
@@ -290,7 +315,7 @@ impl TransitionBuilder<'_> {
         }
         let record = PlacementRecord { generation, ..next };
         let cause = Some(self.causes.join(", "));
-        PlacementStep { record, cause, waiting: self.waiting, recheck_in: self.recheck_in }
+        PlacementStep { record, cause, waiting: self.waiting, recheck_in: self.recheck_in, rolling_out: None }
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn placement_event(
         (reason, message) = ("FailedCreate", failed_create(change.object, &refusal.message));
     }
     let name = format!("placement-{}", reason.to_lowercase());
-    let is_warning = !matches!(reason, "Placed" | "Moving" | "Stopped" | "Finished");
+    let is_warning = !matches!(reason, "Placed" | "Moving" | "RollingOut" | "Stopped" | "Finished");
     let note = EventDraft { component: "portolan-scheduler", name: &name, is_warning, reason, message: &message };
     let (key, event) = note.about(seams, change.key, change.object)?;
     Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) })

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
     ClusterFacts, ClusterInfo, CopyHealth, DecisionOutcome, LeveledPolicy, PlacementDecision, PlacementInputs,
-    PlacementStep, PodRefusal, Role, StepJustification, Workload, check_justification, contribution, place, transition,
-    with_overrides,
+    PlacementStep, PodRefusal, Role, RolloutInputs, StepJustification, Workload, check_justification, contribution,
+    place, transition, with_overrides, with_rollout,
 };
 use portolan_types::{
     Uid,
@@ -119,7 +119,7 @@ pub(crate) fn plan(
 }
 
 fn check_counted(facts: &Facts, inputs: &DecisionInputs) -> Result<(), SchedulerError> {
-    let is_counted = inputs.workload.pods == 0 || facts.usage.has_counted(&inputs.key.resource, inputs.revision);
+    let is_counted = inputs.workload.pods == 0 || facts.usage.has_counted(&inputs.key, inputs.revision);
     if is_counted { Ok(()) } else { Err(SchedulerError::Behind) }
 }
 
@@ -169,7 +169,14 @@ fn plan_within(
     let health =
         CopyHealth { ready: &available, up: &up, drained: &drained, gone: &inputs.gone, epoch, gates: &inputs.gates };
     let step = transition(workload, record, &decision, &health);
-    let step = with_overrides(step, workload, policies, clusters);
+    let mut step = with_overrides(step, workload, policies, clusters);
+    // Pods that are refused go nowhere, and no stage begins.
+    if refusal.is_none() {
+        let copies = copies_of(inputs.placement.as_ref().map(|(placement, _)| placement));
+        let by =
+            RolloutInputs { object: &inputs.object, workload, policies, clusters, copies: &copies, now: ctx.now() };
+        step = with_rollout(step, &by);
+    }
     let grounds = StepJustification { workload, health: &health, stopped: decision.is_to_end() };
     check_justification(record, &step.record, &grounds)
         .map_err(|step| SchedulerError::Illegal { key: Box::new(inputs.key.clone()), step })?;
@@ -209,15 +216,20 @@ fn available(workload: &Workload, record: &PlacementRecord, placement: Option<&V
     })
 }
 
+/// Returns the reports about the copies in a `Placement`.
+fn copies_of(placement: Option<&Value>) -> Vec<PlacementCopyStatus> {
+    let status = placement.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
+    serde_json::from_value::<PlacementStatus>(status).unwrap_or_default().clusters
+}
+
 fn by_uid(
     record: &PlacementRecord,
     placement: Option<&Value>,
     count: impl Fn(&PlacementCopyStatus) -> Option<i64>,
 ) -> BTreeMap<Uid, i64> {
-    let status = placement.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
-    let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
+    let copies = copies_of(placement);
     let of = |copy: &portolan_types::placement::PlacedCopy| {
-        let shown = status.clusters.iter().find(|s| s.uid == *copy.uid).filter(|s| s.reason != UNREACHABLE)?;
+        let shown = copies.iter().find(|s| s.uid == *copy.uid).filter(|s| s.reason != UNREACHABLE)?;
         Some((copy.uid.clone(), count(shown)?))
     };
     record.clusters.iter().filter_map(of).collect()
@@ -230,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_physical_cluster_of_the_name_had_does_not_count() {
+    fn usage_of_an_earlier_cluster_of_the_same_name_does_not_count() {
         let uid = |text: &str| text.parse::<Uid>().unwrap();
         let copy = |of: &str, phase| PlacedCopy { name: "east".into(), uid: uid(of), phase, replicas: None, epoch: 1 };
         let clusters = vec![copy("old", CopyPhase::Leaving), copy("new", CopyPhase::Active)];

@@ -8,7 +8,7 @@ use portolan_types::{
     placement::{CopyPhase, DrainPhase, PlacementRecord},
 };
 
-use super::{reconcile::COLLECT, scan::SCAN_CHANGED};
+use super::{deletion::owner_of, reconcile::COLLECT, scan::SCAN_CHANGED};
 use crate::{
     context::SchedulerContext, observe::placement_fields::PlacementFields, observe::tree, queue::Task,
     queue::rescan::RescanScope,
@@ -26,7 +26,11 @@ pub(crate) fn observe_drain(ctx: &SchedulerContext, event: &Event) {
         (_, None) => false,
     };
     let has_new_cordon = facts.refresh_draining();
+    let physical =
+        tree(&event.record).as_ref().and_then(owner_of).and_then(|uid| Some(facts.physical(&uid)?.key.clone()));
     drop(facts);
+    // Its deletion goes on with the drain, and makes one that was deleted again.
+    physical.into_iter().for_each(|physical| ctx.queue.tasks.add(Task::PhysicalCluster(physical)));
     ctx.queue.tasks.add(Task::Drain(event.key.clone()));
     forget_undone(ctx, event);
     if has_new_cordon {
@@ -77,6 +81,14 @@ pub(crate) fn recheck_blocked(ctx: &SchedulerContext) {
 /// Notes a change of an object by another one than the scheduler: it may be able to move where it was blocked.
 pub(crate) fn recheck_if_blocked(ctx: &SchedulerContext, key: &ObjectKey, is_marked: bool) {
     if ctx.facts().drains.is_at_work() && (is_marked || ctx.verdicts.has_blocked(key)) {
+        recheck_blocked(ctx);
+    }
+}
+
+/// Notes the change of a claim: the data behind it may let an object move that they kept.
+pub(crate) fn recheck_claim(ctx: &SchedulerContext, event: &Event) {
+    let is_claim = &*event.key.resource.resource == "persistentvolumeclaims";
+    if is_claim && event.change != ChangeKind::Created && ctx.verdicts.has_blocked_for("Volumes") {
         recheck_blocked(ctx);
     }
 }

@@ -14,6 +14,7 @@
 //! the rest. Nothing that matters is only in memory: a new leader continues from marks and status.
 
 mod budget;
+pub(crate) mod deletion;
 mod objects;
 mod outcome;
 mod pass;

@@ -9,6 +9,7 @@ use portolan_types::{
 use serde_json::Value;
 
 use super::{
+    deletion::effective_spec,
     part,
     progress::{MoveProgress, progress},
 };
@@ -33,7 +34,7 @@ impl DrainObject {
         let Some(uid) = object::uid(&object) else { return Ok(None) };
         let lineage = ctx.tree.lineage(key.cluster);
         let home = lineage.first().map_or_else(|| key.cluster.to_string(), |(_, path)| path.to_string());
-        let (spec, status) = (part(&object, "spec"), part(&object, "status"));
+        let (spec, status) = (effective_spec(&object), part(&object, "status"));
         Ok(Some(Self { key: key.clone(), revision, object, uid, home, spec, status }))
     }
 

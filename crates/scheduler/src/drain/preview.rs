@@ -116,6 +116,13 @@ impl VerdictCache {
         self.lock().values().any(|verdicts| verdicts.get(key).is_some_and(is_blocked))
     }
 
+    /// Returns true if an object was found blocked for a reason.
+    pub(super) fn has_blocked_for(&self, reason: &str) -> bool {
+        let is_blocked =
+            |cached: &CachedVerdict| cached.blocked.as_ref().is_some_and(|blocked| blocked.reason == reason);
+        self.lock().values().any(|verdicts| verdicts.values().any(is_blocked))
+    }
+
     /// Returns the last verdict about an object while it is fresh: `Some(None)` if it can leave.
     pub(super) fn fresh(
         &self,

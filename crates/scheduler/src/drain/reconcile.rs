@@ -9,6 +9,7 @@ use portolan_types::{
 use tracing::Span;
 
 use super::{
+    deletion::owner_of,
     events::requeue_drains,
     objects::DrainObject,
     outcome::{phase, phase_of_undo},
@@ -32,6 +33,9 @@ pub(super) const COLLECT: Duration = Duration::from_millis(250);
 
 /// Reason of a drain whose plan is not the expected one.
 const PLAN_CHANGED: &str = "PlanChanged";
+
+/// Message of the drain of a deletion.
+const NO_WAY_BACK: &str = "the PhysicalCluster is being deleted: this drain can be paused, but not aborted or undone";
 
 /// Condition of a drain on its way back.
 const UNDOING: &str = "Undoing";
@@ -153,7 +157,8 @@ async fn start(ctx: &Arc<SchedulerContext>, drain: &DrainObject) -> Result<(), S
         return tell(ctx, drain, status, (false, reason, message)).await;
     }
     (status.phase, status.start_time) = (DrainPhase::Running, Some(now));
-    let started = tell(ctx, drain, status, (true, "Started", String::new())).await;
+    let message = if owner_of(&drain.object).is_some() { NO_WAY_BACK.to_owned() } else { String::new() };
+    let started = tell(ctx, drain, status, (true, "Started", message)).await;
     if started.is_err() {
         ctx.facts().drains.release(&drain.uid);
         requeue_drains(ctx, drain.key.cluster);

@@ -11,7 +11,11 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use crate::drain::{part, reconcile::has_aborted_undo};
+use crate::drain::{
+    deletion::{effective_spec, owner_of},
+    part,
+    reconcile::has_aborted_undo,
+};
 
 /// Drain as it was last seen.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +29,8 @@ pub(crate) struct RegisteredDrain {
     pub(crate) has_aborted_undo: bool,
     /// Physical clusters that it started with.
     pub(crate) clusters: BTreeSet<Uid>,
+    /// Physical cluster whose deletion it is.
+    pub(crate) deletes: Option<Uid>,
 }
 
 impl RegisteredDrain {
@@ -38,6 +44,29 @@ impl RegisteredDrain {
     pub(crate) fn is_at_work(&self) -> bool {
         let undoes = self.spec.undo && self.phase != DrainPhase::Undone && !self.has_aborted_undo;
         self.has_started && (self.phase.is_active() || undoes)
+    }
+}
+
+/// Stage of the deletion of a physical cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DeletionStage {
+    /// It is not being deleted.
+    #[default]
+    NotDeleted,
+    /// It is being deleted, and the finalizer holds it until it is drained.
+    Drains,
+    /// It is being deleted without a drain.
+    Undrained,
+}
+
+impl DeletionStage {
+    /// Reads the stage from a `PhysicalCluster`.
+    pub(crate) fn of(physical: &Value) -> Self {
+        match (object::is_deleting(physical), object::finalizers(physical).any(|f| f == crate::FINALIZER)) {
+            (false, _) => Self::NotDeleted,
+            (true, true) => Self::Drains,
+            (true, false) => Self::Undrained,
+        }
     }
 }
 
@@ -99,11 +128,12 @@ impl DrainRegistry {
         let drain = RegisteredDrain {
             key: key.clone(),
             revision,
-            spec: part(object, "spec"),
+            spec: effective_spec(object),
             phase: status.phase,
             has_started: status.start_time.is_some(),
             has_aborted_undo: has_aborted_undo(&status),
             clusters: status.clusters.into_iter().map(|cluster| cluster.uid).collect(),
+            deletes: owner_of(object),
         };
         let phase = drain.phase;
         if drain.has_started {
@@ -199,9 +229,18 @@ impl DrainRegistry {
     }
 
     /// Returns true while a physical cluster takes nothing new because of a drain. If it is being deleted, only a drain
-    /// at work counts: what another one has left there leaves by the deletion.
-    pub(crate) fn is_draining(&self, physical: &Uid, is_deleting: bool) -> bool {
-        self.on(physical).any(|(_, drain)| drain.cordons() && (!is_deleting || drain.is_at_work()))
+    /// at work counts: what another one has left there leaves by the deletion. The deletion waits for its own drain to
+    /// start.
+    pub(crate) fn is_draining(&self, physical: &Uid, deletion: DeletionStage) -> bool {
+        let is_deleting = deletion != DeletionStage::NotDeleted;
+        let counts = |drain: &RegisteredDrain| drain.cordons() && (!is_deleting || drain.is_at_work());
+        let waits = deletion == DeletionStage::Drains && !self.deletions_of(physical).any(|drain| drain.has_started);
+        waits || self.on(physical).any(|(_, drain)| counts(drain))
+    }
+
+    /// Returns the drains of the deletion of a physical cluster.
+    pub(crate) fn deletions_of(&self, physical: &Uid) -> impl Iterator<Item = &RegisteredDrain> {
+        self.drains.values().filter(move |drain| drain.deletes.as_ref() == Some(physical))
     }
 
     /// Returns true if objects are under way.

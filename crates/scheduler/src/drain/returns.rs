@@ -61,6 +61,7 @@ fn back_to_before(decision: PlacementDecision, mark: &DrainMark, record: &Placem
         rejected,
         outcome: DecisionOutcome::Placed,
         held: Vec::new(),
+        abandoned: None,
         move_refused: false,
         limits: limits.map(|(uid, limit)| (uid.clone(), *limit)).collect(),
         divided_by: mark.divided_by.clone(),

@@ -23,8 +23,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    drain::registry::DrainRegistry, facts::definitions::DefinitionFacts, facts::overruns::OverrideOverruns,
-    facts::policy_complaints::PolicyComplaints, facts::usage::PlacedUsage, kinds, seams::UseRights,
+    drain::registry::{DeletionStage, DrainRegistry},
+    facts::definitions::DefinitionFacts,
+    facts::overruns::OverrideOverruns,
+    facts::policy_complaints::PolicyComplaints,
+    facts::usage::PlacedUsage,
+    kinds,
+    seams::UseRights,
 };
 
 /// A physical cluster and where it is registered.
@@ -36,6 +41,7 @@ pub(crate) struct RegisteredCluster {
     pub(crate) was_reached: bool,
     /// False if its connection cannot be used as it is configured.
     pub(crate) has_connection: bool,
+    pub(crate) deletion: DeletionStage,
 }
 
 /// Policy with its creation time.
@@ -135,8 +141,10 @@ impl Facts {
         info.labels = labels(object);
         info.subject = ExpressionSubject::of_cluster(object).after(known.map(|p| &p.info.subject));
         info.deleting = object::is_deleting(object);
-        info.draining = self.drains.is_draining(&uid, info.deleting);
-        let physical = RegisteredCluster { key: key.clone(), info: Arc::new(info), was_reached, has_connection };
+        let deletion = DeletionStage::of(object);
+        info.draining = self.drains.is_draining(&uid, deletion);
+        let physical =
+            RegisteredCluster { key: key.clone(), info: Arc::new(info), was_reached, has_connection, deletion };
         let changed = known != Some(&physical);
         self.homes.entry(key.cluster).or_default().insert(uid.clone());
         self.physical.insert(uid, physical);
@@ -160,7 +168,7 @@ impl Facts {
     pub(crate) fn refresh_draining(&mut self) -> bool {
         let mut has_changed = false;
         for (uid, physical) in &mut self.physical {
-            let draining = self.drains.is_draining(uid, physical.info.deleting);
+            let draining = self.drains.is_draining(uid, physical.deletion);
             if physical.info.draining != draining {
                 Arc::make_mut(&mut physical.info).draining = draining;
                 has_changed = true;
@@ -173,6 +181,13 @@ impl Facts {
     pub(crate) fn drain_physical(&mut self, uid: &Uid) {
         if let Some(physical) = self.physical.get_mut(uid) {
             Arc::make_mut(&mut physical.info).draining = true;
+        }
+    }
+
+    /// Lets the objects of a physical cluster leave, as at the end of the drain of its deletion.
+    pub(crate) fn let_leave(&mut self, uid: &Uid) {
+        if let Some(physical) = self.physical.get_mut(uid) {
+            Arc::make_mut(&mut physical.info).draining = false;
         }
     }
 
@@ -441,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_physical_cluster_is_in_reach_nothing_is_placed() {
+    fn nothing_is_placed_without_a_reachable_physical_cluster() {
         let shop = LogicalClusterId::new(7);
         let physical = |home: LogicalClusterId, name: &str| {
             let key = ObjectKey::cluster_scoped(home, kinds::physical_clusters(), name.parse().unwrap());

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_types::{
-    GroupResource, ObjectKey, ResourceVersion, Uid,
+    GroupResource, LogicalClusterId, ObjectKey, ResourceVersion, Uid,
     placement::{PolicyRef, ResourceAmounts},
     quantity::Quantity,
 };
@@ -24,7 +24,12 @@ pub(crate) struct PlacedUsage {
     reserved: BTreeMap<ObjectKey, UsageByCluster>,
     /// Revision up to which the writes of a resource are counted; `None` while it is listed.
     counted: BTreeMap<GroupResource, Option<ResourceVersion>>,
+    /// Custom resources of logical clusters that are counted by the fields of an earlier definition.
+    stale: BTreeSet<CountedResource>,
 }
+
+/// Resource of a logical cluster.
+pub(crate) type CountedResource = (LogicalClusterId, GroupResource);
 
 impl PlacedUsage {
     /// Starts a resource again, before it is listed.
@@ -58,10 +63,28 @@ impl PlacedUsage {
         self.counted.get(resource).is_some_and(|counted| counted.is_some_and(|counted| counted >= revision))
     }
 
-    /// Returns true if the sums contain an object as it is at `revision`. Room for it cannot be told otherwise: the
-    /// sums would be compared with requests that they do not contain.
-    pub(crate) fn has_counted(&self, resource: &GroupResource, revision: ResourceVersion) -> bool {
-        match self.counted.get(resource) {
+    /// Notes that other fields count the replicas of a custom resource than when it was counted.
+    pub(crate) fn note_stale(&mut self, of: CountedResource) {
+        self.stale.insert(of);
+    }
+
+    /// Returns the logical clusters of which a resource is counted by fields of before.
+    pub(crate) fn stale_of(&self, resource: &GroupResource) -> BTreeSet<CountedResource> {
+        self.stale.iter().filter(|(_, of)| of == resource).cloned().collect()
+    }
+
+    /// Notes that resources are counted by their present fields.
+    pub(crate) fn note_fresh(&mut self, of: &BTreeSet<CountedResource>) {
+        self.stale.retain(|known| !of.contains(known));
+    }
+
+    /// Returns true if the sums contain an object as it is at `revision`, by the present definition of its kind. Room
+    /// for it cannot be told otherwise: the sums would be compared with requests that they do not contain.
+    pub(crate) fn has_counted(&self, key: &ObjectKey, revision: ResourceVersion) -> bool {
+        if !self.stale.is_empty() && self.stale.contains(&(key.cluster, key.resource.clone())) {
+            return false;
+        }
+        match self.counted.get(&key.resource) {
             Some(counted) => counted.is_some_and(|counted| counted >= revision),
             // Nothing is counted of a resource without a feed.
             None => true,

@@ -3,20 +3,22 @@
 pub(crate) mod move_gates;
 pub(crate) mod namespace_places;
 pub(crate) mod neighbors;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
-    AdmissionRecord, ClusterPin, MoveGates, MoveStrategy, PinScope, References, Role, Workload, abandons_volumes,
-    is_made_by_hand, is_managed_elsewhere, placed_condition,
+    AdmissionRecord, ClusterPin, MoveGates, PinScope, Role, Workload, is_made_by_hand, is_managed_elsewhere,
+    placed_condition,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
-    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid, annotations, object,
+    LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid, annotations, object,
     placement::{PlacementRecord, placement_name},
 };
 use serde_json::Value;
 
+use self::volumes::read_volumes;
 use crate::{context::SchedulerContext, facts::ClusterLineage, kinds, observe::kind_of, scheduler::SchedulerError};
 
 /// Most objects of one controller that are read for their physical clusters.
@@ -44,17 +46,6 @@ pub(crate) struct DecisionInputs {
     pub(crate) gone: BTreeSet<Uid>,
     /// Conditions of a departure. They are open until it is known that a copy is to depart.
     pub(crate) gates: MoveGates,
-}
-
-/// Access to the volumes that an object uses by name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum VolumeAccess {
-    /// Many nodes can write or read each of them, or there are none.
-    Shared,
-    /// A claim is not there yet.
-    Unknown,
-    /// One node at a time can write one of them.
-    Own,
 }
 
 impl DecisionInputs {
@@ -121,11 +112,7 @@ pub(crate) async fn read_inputs(
     workload.pin = workload.pin.or_else(|| ClusterPin::of(&around, PinScope::Namespace));
     workload.siblings = sibling_clusters(ctx, key, &object).await?;
     workload.neighbors = neighbors::read_neighbors(ctx, key, &workload, &reach).await?;
-    let volumes = volume_access(ctx, key, &namespace, &object).await?;
-    if workload.moves == MoveStrategy::Surge && volumes != VolumeAccess::Shared {
-        workload.moves = MoveStrategy::Restart;
-    }
-    workload.keeps_volumes |= volumes == VolumeAccess::Own && !abandons_volumes(&object);
+    read_volumes(ctx, key, &object, &mut workload).await?;
     let namespace_uid = object::meta_text(&around, "uid").to_owned();
     let home = namespace_default(ctx, key.cluster, &namespace, &namespace_uid).await?;
     let placement = ctx.objects.get_value(&placement_key(key)).await?;
@@ -210,31 +197,6 @@ async fn sibling_clusters(ctx: &SchedulerContext, key: &ObjectKey, object: &Valu
     let uids: BTreeSet<Uid> =
         others.flat_map(|s| &s.record.header.placed_on).filter_map(|uid| uid.parse().ok()).collect();
     Ok(uids.into_iter().collect())
-}
-
-/// Returns the access to the claims of an object. A second copy would have volumes of its own.
-async fn volume_access(
-    ctx: &SchedulerContext,
-    key: &ObjectKey,
-    namespace: &NamespaceName,
-    object: &Value,
-) -> Result<VolumeAccess, StoreError> {
-    let mut found = VolumeAccess::Shared;
-    for name in References::of(object).claims() {
-        let Ok(name) = name.parse() else { continue };
-        let resource = GroupResource::new("", "persistentvolumeclaims");
-        let claim = ObjectKey::namespaced(key.cluster, resource, namespace.clone(), name);
-        let Some((claim, _)) = ctx.objects.get_value(&claim).await? else {
-            found = VolumeAccess::Unknown;
-            continue;
-        };
-        let modes = claim.pointer("/spec/accessModes").and_then(Value::as_array);
-        let shared = |mode: &Value| matches!(mode.as_str(), Some("ReadWriteMany" | "ReadOnlyMany"));
-        if !modes.is_some_and(|modes| modes.iter().any(shared)) {
-            return Ok(VolumeAccess::Own);
-        }
-    }
-    Ok(found)
 }
 
 /// Returns the key of the default decision of a namespace.

@@ -98,6 +98,8 @@ fn recount_if_changed(ctx: &SchedulerContext, key: &ObjectKey, before: Option<&C
         return;
     }
     let Some(resource) = resource_of(key) else { return };
+    // Until then nothing is decided by them.
+    ctx.facts().usage.note_stale((key.cluster, resource.clone()));
     ctx.recounts().insert((key.cluster, resource));
     ctx.signals.custom_resources.notify_one();
 }
@@ -111,8 +113,13 @@ pub(crate) async fn request_recounts(
         let scope = RangeScope::Cluster(*cluster, resource.clone());
         let any = RangeRequest { limit: Some(1), ..RangeRequest::all(scope).skip_damaged() };
         match ctx.objects.store().range(any).await {
-            Ok(page) if page.objects.is_empty() => {}
-            Ok(_) => ctx.feeds().get(resource).into_iter().for_each(|feed| feed.request_recount()),
+            Ok(page) => {
+                let feed = ctx.feeds().get(resource).cloned().filter(|_| !page.objects.is_empty());
+                match feed {
+                    Some(feed) => feed.request_recount(),
+                    None => ctx.facts().usage.note_fresh(&BTreeSet::from([(*cluster, resource.clone())])),
+                }
+            }
             Err(error) => {
                 ctx.recounts().append(&mut resources);
                 return Err(error);

@@ -105,7 +105,8 @@ pub(crate) fn observe_placement(ctx: &SchedulerContext, event: &Event) {
         ChangeKind::Created => {}
         ChangeKind::Updated => {
             serve_elsewhere(ctx, event, &placement);
-            let is_moving = placed_condition(&placement).is_some_and(|(reason, _)| reason == "Moving");
+            let is_moving =
+                placed_condition(&placement).is_some_and(|(reason, _)| matches!(reason, "Moving" | "RollingOut"));
             if !is_moving && !is_drained() {
                 return;
             }

@@ -134,6 +134,8 @@ async fn watch_events(
 async fn recount(ctx: &SchedulerContext, resource: &GroupResource) -> Result<(), StoreError> {
     // Further changes are collected.
     tokio::time::sleep(PAUSES.0).await;
+    // A change during the count asks for another one.
+    let stale = ctx.facts().usage.stale_of(resource);
     let (mut next, mut sums, mut revision) = (Some(pages_of(resource)), BTreeMap::new(), ResourceVersion::FIRST);
     while let Some(request) = next {
         let page = ctx.objects.store().range(request.clone()).await?;
@@ -142,7 +144,11 @@ async fn recount(ctx: &SchedulerContext, resource: &GroupResource) -> Result<(),
             add_amounts(sums.entry(uid).or_default(), &amounts);
         }
     }
-    ctx.facts().usage.recount(resource, sums, revision);
+    {
+        let mut facts = ctx.facts();
+        facts.usage.recount(resource, sums, revision);
+        facts.usage.note_fresh(&stale);
+    }
     let deleting: Vec<ObjectKey> = {
         let facts = ctx.facts();
         facts.all_registered().filter(|(_, known)| known.info.deleting).map(|(_, known)| known.key.clone()).collect()

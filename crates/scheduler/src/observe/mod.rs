@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     context::SchedulerContext,
     decide::pod_admission::observe_refusal_source,
-    drain::events::{note_listed_mark, observe_drain},
+    drain::events::{note_listed_mark, observe_drain, recheck_claim},
     failover::observe_heartbeat,
     kinds,
     observe::definition_events::{observe_definition, observe_definition_record},
@@ -88,6 +88,7 @@ pub(crate) fn observe_event(ctx: &SchedulerContext, event: &Event) {
     // Followers come first: most writes are theirs.
     if kinds::is_follower(resource) {
         observe_follower(ctx, event);
+        recheck_claim(ctx, event);
     } else if *resource == kinds::physical_clusters() {
         observe_physical_cluster(ctx, event);
     } else if *resource == kinds::drains() {

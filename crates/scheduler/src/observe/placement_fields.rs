@@ -14,6 +14,7 @@ pub(crate) struct PlacementFields {
     pub(crate) abandons_volumes: Option<String>,
     pub(crate) write_off: Option<String>,
     pub(crate) force: Option<String>,
+    pub(crate) approval: Option<String>,
     pub(crate) record: PlacementRecord,
 }
 
@@ -41,6 +42,8 @@ struct Annotations {
     write_off: Option<String>,
     #[serde(rename = "portolan.dev/force")]
     force: Option<String>,
+    #[serde(rename = "portolan.dev/approve-rollout")]
+    approval: Option<String>,
     #[serde(rename = "portolan.dev/placement")]
     placement: Option<String>,
 }
@@ -56,6 +59,7 @@ impl PlacementFields {
             abandons_volumes: annotations.abandons_volumes,
             write_off: annotations.write_off,
             force: annotations.force,
+            approval: annotations.approval,
             record: annotations.placement.as_deref().and_then(PlacementRecord::parse).unwrap_or_default(),
         }
     }
@@ -63,7 +67,7 @@ impl PlacementFields {
     /// Returns true if a user asks for another treatment in `after`.
     pub(crate) fn is_asked_otherwise(&self, after: &Self) -> bool {
         let asked = |of: &Self| {
-            let texts = [&of.pin, &of.abandons_volumes, &of.write_off, &of.force];
+            let texts = [&of.pin, &of.abandons_volumes, &of.write_off, &of.force, &of.approval];
             texts.map(Clone::clone)
         };
         asked(self) != asked(after)

@@ -25,10 +25,9 @@ pub struct Plan {
     pub capacity: Vec<CapacityRow>,
     /// PodDisruptionBudgets that the moves would violate.
     pub budgets: Vec<BudgetRow>,
-    /// Policies and physical clusters that the plan depends on, with the revisions that were read, nearest first.
-    pub basis: Vec<(ObjectKey, ResourceVersion)>,
-    /// Revision of the plan fence in the snapshot; `None` if there is none yet.
-    pub fence: Option<ResourceVersion>,
+    /// Plan fences with their revisions in the snapshot; `None` where there is none yet. They tell of policies and physical
+    /// clusters that are written, created or deleted since.
+    pub fences: Vec<(ObjectKey, Option<ResourceVersion>)>,
 }
 
 impl Plan {

@@ -9,7 +9,7 @@ use portolan_placement::{PlacementDecision, PlacementInputs, Workload, contribut
 use portolan_store::{DynStore, RangeRequest, RangeScope, RevisionHold};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid,
-    placement::{PlacedCopy, PlacementRecord, plan_fence},
+    placement::{MAX_PLAN_FENCES, PlacedCopy, PlacementRecord, plan_fence},
 };
 
 use super::{
@@ -31,9 +31,6 @@ use crate::{
 
 /// Seconds by which taints that a plan adds are older than the present moment: tolerations with seconds have run out.
 const ELAPSED: i64 = 10 * 365 * 86_400;
-/// Maximum number of objects in the basis of a plan. A transaction has room for 90 preconditions besides its own.
-const MAX_BASIS: usize = 90;
-
 /// Copy of the scheduler that writes nothing.
 pub(super) struct ShadowScheduler {
     pub(super) ctx: SchedulerContext,
@@ -99,8 +96,7 @@ pub(super) struct ShadowPair {
     /// Snapshot of `next`, with the changes.
     pub(super) snapshot: Arc<PlanSnapshot>,
     pub(super) at: ResourceVersion,
-    pub(super) basis: Vec<(ObjectKey, ResourceVersion)>,
-    pub(super) fence: Option<ResourceVersion>,
+    pub(super) fences: Vec<(ObjectKey, Option<ResourceVersion>)>,
     _hold: RevisionHold,
 }
 
@@ -116,12 +112,11 @@ impl ShadowPair {
             RangeRequest { limit: Some(1), ..RangeRequest::all(RangeScope::AllClusters(kinds::physical_clusters())) };
         let at = store.range(first.skip_damaged()).await?.revision;
         let hold = store.hold(Some(at)).await;
-        let mut reader = FactReader { ctx, at, facts: ctx.facts().copy_for_plan(), basis: Vec::new() };
+        let mut reader = FactReader { ctx, at, facts: ctx.facts().copy_for_plan() };
         reader.read_physical_clusters().await?;
         reader.read_policies(scope).await?;
-        let fence = reader.read_fence().await?;
-        let FactReader { facts, basis, .. } = reader;
-        let basis = nearest(ctx, scope, basis);
+        let fences = reader.read_fences(scope).await?;
+        let FactReader { facts, .. } = reader;
         let mut planned = facts.copy_for_plan();
         let mut written = Vec::new();
         let now = ctx.now();
@@ -141,8 +136,7 @@ impl ShadowPair {
             next: ShadowScheduler { drain, ..shadow_of(ctx, after.clone(), planned) },
             snapshot: after,
             at,
-            basis,
-            fence,
+            fences,
             _hold: hold,
         })
     }
@@ -162,6 +156,9 @@ fn put_change(
     if key.resource == kinds::physical_clusters() {
         if let Some(object) = object {
             facts.put_physical(key, &object, now - ELAPSED);
+            if let (PlannedChange::Delete { .. }, Some(uid)) = (change, portolan_types::object::uid(&object)) {
+                facts.let_leave(&uid);
+            }
         }
         return None;
     }
@@ -195,22 +192,10 @@ fn shadow_of(ctx: &SchedulerContext, store: DynStore, facts: Facts) -> ShadowSch
     ShadowScheduler { ctx: shadow, view: Mutex::default(), drain: PlannedDrain::default() }
 }
 
-/// Returns the part of a basis that concerns the scope, nearest first, as far as a transaction can check it.
-fn nearest(
-    ctx: &SchedulerContext,
-    scope: &PlanScope,
-    basis: Vec<(ObjectKey, ResourceVersion)>,
-) -> Vec<(ObjectKey, ResourceVersion)> {
-    let lineage: Vec<LogicalClusterId> = ctx.lineage_of(scope.home()).lineage.into_iter().map(|(id, _)| id).collect();
-    let distance = |key: &ObjectKey| match lineage.iter().position(|id| *id == key.cluster) {
-        Some(steps) => Some(steps),
-        None if scope.clusters().contains(&key.cluster) => Some(usize::MAX),
-        None => None,
-    };
-    let near = basis.into_iter().filter_map(|(key, revision)| Some((distance(&key)?, key, revision)));
-    let mut near: Vec<_> = near.collect();
-    near.sort();
-    near.into_iter().map(|(_, key, revision)| (key, revision)).take(MAX_BASIS).collect()
+/// Returns the logical clusters in the scope, and their ancestors.
+fn logical_clusters(ctx: &SchedulerContext, scope: &PlanScope) -> BTreeSet<LogicalClusterId> {
+    let above = ctx.lineage_of(scope.home()).lineage.into_iter().map(|(id, _)| id);
+    above.chain(scope.clusters().iter().copied()).collect()
 }
 
 /// Reader of the facts at one revision. Sums of what is placed are those in memory, as the scheduler decides with them.
@@ -218,7 +203,6 @@ struct FactReader<'a> {
     ctx: &'a SchedulerContext,
     at: ResourceVersion,
     facts: Facts,
-    basis: Vec<(ObjectKey, ResourceVersion)>,
 }
 
 impl FactReader<'_> {
@@ -239,9 +223,7 @@ impl FactReader<'_> {
 
     /// Reads the policies of the logical clusters in the scope and of their ancestors. Others do not matter.
     async fn read_policies(&mut self, scope: &PlanScope) -> Result<(), SchedulerError> {
-        let lineage = self.ctx.lineage_of(scope.home()).lineage;
-        let above = lineage.iter().map(|(id, _)| *id);
-        let clusters: BTreeSet<LogicalClusterId> = above.chain(scope.clusters().iter().copied()).collect();
+        let clusters = logical_clusters(self.ctx, scope);
         for resource in kinds::policies() {
             let ranges: Vec<_> = if clusters.len() > super::scope::MAX_SINGLE_RANGES {
                 vec![RangeScope::AllClusters(resource.clone())]
@@ -267,15 +249,28 @@ impl FactReader<'_> {
         Ok(())
     }
 
-    /// Returns the revision of the plan fence.
-    async fn read_fence(&self) -> Result<Option<ResourceVersion>, SchedulerError> {
-        let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, plan_fence().resource);
-        let request = RangeRequest { at: Some(self.at), ..RangeRequest::all(scope).skip_damaged() };
-        let page = self.ctx.objects.store().range(request).await?;
-        Ok(page.objects.first().map(|stored| stored.revision))
+    /// Returns the revisions of the plan fences that tell of a change of the policies and physical clusters that the plan
+    /// depends on: those of the logical clusters in the scope and of their ancestors, or that of all if they are too many.
+    /// A damaged one is replaced by the next write.
+    async fn read_fences(
+        &self,
+        scope: &PlanScope,
+    ) -> Result<Vec<(ObjectKey, Option<ResourceVersion>)>, SchedulerError> {
+        let mut of = logical_clusters(self.ctx, scope);
+        if of.len() > MAX_PLAN_FENCES {
+            of = BTreeSet::from([LogicalClusterId::SYSTEM]);
+        }
+        let mut fences = Vec::new();
+        for key in of.into_iter().map(plan_fence) {
+            let scope = RangeScope::Cluster(key.cluster, key.resource.clone());
+            let request = RangeRequest { at: Some(self.at), ..RangeRequest::all(scope).skip_damaged() };
+            let page = self.ctx.objects.store().range(request).await?;
+            fences.push((key, page.objects.first().map(|stored| stored.revision)));
+        }
+        Ok(fences)
     }
 
-    /// Reads a range, page by page, and notes it in the basis.
+    /// Reads a range, page by page.
     async fn read(&mut self, scope: RangeScope) -> Result<Vec<(ObjectKey, serde_json::Value)>, SchedulerError> {
         let store = self.ctx.objects.store();
         let first = RangeRequest { at: Some(self.at), ..RangeRequest::slices(scope).skip_damaged() };
@@ -286,7 +281,6 @@ impl FactReader<'_> {
             page.damaged.iter().for_each(|found| self.facts.put_unreadable(&found.key));
             for stored in page.objects {
                 all.push((stored.key.clone(), stored.to_value()?));
-                self.basis.push((stored.key, stored.revision));
             }
         }
         Ok(all)

@@ -98,8 +98,7 @@ impl<'a> PlanRun<'a> {
             refused,
             capacity,
             budgets,
-            basis: self.shadow.basis,
-            fence: self.shadow.fence,
+            fences: self.shadow.fences,
         })
     }
 

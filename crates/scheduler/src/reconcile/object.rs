@@ -43,6 +43,9 @@ pub(crate) async fn reconcile_object(ctx: &SchedulerContext, key: &ObjectKey) ->
         return remove_gone_copies(ctx, key, object, revision).await;
     }
     ctx.fact_barrier.wait_for(revision).await?;
+    if kinds::placeable(&key.resource).is_none() {
+        ctx.definition_barrier.wait_for(revision).await?;
+    }
     make_lost_placement(ctx, key, &object).await?;
     if let Some(mark) = &record.drain
         && is_stale(ctx, mark).await?

@@ -6,7 +6,8 @@
 //! `True` and names the revision at which that was read; only then the finalizer is removed. If a user removes the
 //! finalizer earlier, the copies are removed from the records, and nothing is deleted downstream.
 //!
-//! While a `Drain` of the physical cluster runs, its objects leave at the pace of the `Drain`.
+//! Its objects leave by a `Drain` that the `PhysicalCluster` owns, or at the pace of another one that is at work on it.
+//! The report of that `Drain` stays when the `PhysicalCluster` is gone.
 
 use portolan_placement::placed_condition;
 use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};
@@ -18,8 +19,12 @@ use serde_json::{Value, json};
 use tracing::Span;
 
 use crate::{
-    context::SchedulerContext, drain::set_progress, inputs::placement_key, kinds,
-    observe::placement_fields::PlacementFields, scheduler::SchedulerError,
+    context::SchedulerContext,
+    drain::{deletion, registry::RegisteredDrain, set_progress},
+    inputs::placement_key,
+    kinds,
+    observe::placement_fields::PlacementFields,
+    scheduler::SchedulerError,
 };
 
 /// Finalizer of a `PhysicalCluster`, until nothing is placed on it.
@@ -42,11 +47,17 @@ pub(crate) async fn reconcile_physical_cluster(ctx: &SchedulerContext, key: &Obj
         (true, true) => {
             let (left, revision) = objects_left_on(ctx, &stored).await?;
             if !left.is_empty() {
+                deletion::ensure(ctx, key, &physical).await?;
                 return report_objects_left(ctx, stored, physical, left).await;
+            }
+            // The report of its drain says so first. An event about that comes here again.
+            if is_drain_at_work(ctx, &physical) {
+                return Ok(());
             }
             if !is_proven_empty(&physical) {
                 return report_proof(ctx, stored, physical, revision).await;
             }
+            deletion::keep_report(ctx, key, &physical).await?;
             set_finalizer(&mut physical, false);
             let removable = object::finalizers(&physical).next().is_none();
             (!removable).then(|| Record::of(&physical))
@@ -61,6 +72,12 @@ async fn forget_drain(ctx: &SchedulerContext, key: &ObjectKey, physical: &Value)
     let Some(name) = physical.pointer("/status/drain/name").and_then(Value::as_str) else { return Ok(()) };
     let is_known = ctx.facts().drains.of(key.cluster).any(|(_, drain)| *drain.key.name == *name);
     if is_known { Ok(()) } else { set_progress(ctx, key, None, name).await }
+}
+
+/// Returns true while the drain of a deletion has objects under way, or has not noted that none is left.
+fn is_drain_at_work(ctx: &SchedulerContext, physical: &Value) -> bool {
+    let facts = ctx.facts();
+    object::uid(physical).is_some_and(|uid| facts.drains.deletions_of(&uid).any(RegisteredDrain::is_at_work))
 }
 
 /// Returns true once the condition `Drained` says that nothing is left.

@@ -6,11 +6,13 @@ mod drains;
 mod fact_order;
 mod failover;
 mod followers;
+mod jobs;
 mod moves;
 mod ordinals;
 mod plan;
 mod policy_language;
 mod policy_status;
+mod rollouts;
 mod shares;
 mod volumes;
 
@@ -315,7 +317,7 @@ async fn a_workload_and_what_it_names_go_to_one_physical_cluster_and_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_had_nowhere_to_go_follows_once_there_is() {
+async fn an_unplaced_follower_is_placed_once_a_cluster_exists() {
     let world = World::new(&[]).await;
     let settings = shop("configmaps/shop/settings");
     world.create(settings.clone(), "v1", "ConfigMap", json!({})).await;
@@ -387,7 +389,7 @@ async fn a_pin_moves_make_before_break_and_followers_leave_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_not_run_twice_comes_after_the_proof() {
+async fn run_once_objects_start_after_the_proof() {
     let world = World::new(&["east", "west"]).await;
     let db = shop("statefulsets.apps/shop/db");
     world
@@ -411,7 +413,7 @@ async fn what_must_not_run_twice_comes_after_the_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_place_an_object_says_why_until_there_is_one() {
+async fn an_unplaced_object_has_a_reason_until_it_is_placed() {
     let world = World::new(&[]).await;
     world.physical("east", json!({"unschedulable": true}), true).await;
     world.physical("west", json!({}), false).await;
@@ -441,7 +443,7 @@ async fn without_a_place_an_object_says_why_until_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_names_what_is_not_there_is_told_so() {
+async fn a_policy_that_names_a_missing_cluster_has_a_condition() {
     let world = World::new(&["east", "west"]).await;
     world.settle().await;
     let kind = GroupVersionKind::new("portolan.dev", "v1alpha1", "PlacementPolicy");
@@ -489,7 +491,7 @@ async fn a_policy_that_names_what_is_not_there_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_policy_counts_to_none_runs_nowhere_and_says_so() {
+async fn a_count_of_zero_runs_nowhere_and_has_a_condition() {
     let world = World::new(&["east", "west"]).await;
     let [running, later] = ["running", "later"].map(|name| shop(&format!("deployments.apps/shop/{name}")));
     world.deployment("running", json!({"containers": []})).await;
@@ -564,14 +566,54 @@ async fn the_deletion_of_a_physical_cluster_is_a_drain() {
     world.ready(&web, "west", 2).await;
     world.placed(&web, "east- west").await;
     assert!(world.get(&east).await.is_some(), "unreachable is not proof");
+    let drain = key(LogicalClusterId::ROOT, "drains.portolan.dev/east-deletion-physical");
+    let found = world.get(&drain).await.unwrap();
+    assert_eq!(found["metadata"]["ownerReferences"][0]["name"], "east", "{found}");
+    assert_eq!((&found["status"]["phase"], &found["status"]["counts"]["moving"]), (&json!("Running"), &json!(1)));
+    assert_eq!(found["status"]["plan"]["moves"], 1, "{found}");
+    let accepted = found["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert_eq!(accepted, "the PhysicalCluster is being deleted: this drain can be paused, but not aborted or undone");
+    world.change(&drain, |drain| drain["spec"]["abort"] = true.into()).await;
+    world.settle().await;
+    assert_eq!(world.get(&drain).await.unwrap()["status"]["phase"], "Running", "nothing calls it back");
     world.confirm_gone(&web).await;
     world.until("its end", &east, |object| object.is_none()).await;
     world.settle().await;
     assert_eq!(words(world.get(&web).await.as_ref()), "west");
+    let proof = world.get(&drain).await.unwrap();
+    assert_eq!((&proof["status"]["phase"], proof["metadata"].get("ownerReferences")), (&json!("Completed"), None));
+    let report = &proof["status"]["report"];
+    assert_eq!(report["summary"], "1 object moved; nothing that Portolan placed is left");
+    assert!(report.get("left").is_none() && report["revision"].as_str().unwrap().parse::<u64>().is_ok(), "{report}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_gets_ready_does_not_keep_a_physical_cluster() {
+async fn the_drain_of_a_deletion_comes_again_if_it_is_deleted() {
+    let world = failover::Fleet::start(&["east", "west"]).await;
+    let (web, east) =
+        (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east"));
+    let drain = key(LogicalClusterId::ROOT, "drains.portolan.dev/east-deletion-physical");
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    world.ready(&web, "east", 2).await;
+    let held = |object: Option<&Value>| object.is_some_and(|o| object::finalizers(o).any(|f| f == crate::FINALIZER));
+    world.until("the finalizer", &east, held).await;
+    let going = |east: &mut Value| {
+        east["spec"]["unschedulable"] = true.into();
+        object::metadata_mut(east).insert("deletionTimestamp".into(), "2026-01-01T00:00:00Z".into());
+    };
+    world.change(&east, going).await;
+    world.placed(&web, "east west").await;
+    world.store.commit(Transaction::one(drain.clone(), Expect::Present, None)).await.unwrap();
+    world.until("another one", &drain, |drain| drain.is_some_and(|drain| drain["status"]["phase"] == "Running")).await;
+    world.ready(&web, "west", 2).await;
+    world.placed(&web, "east- west").await;
+    world.confirm_gone(&web).await;
+    world.until("its end", &east, |object| object.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_never_ready_object_does_not_hold_a_physical_cluster() {
     let world = World::new(&["east", "west"]).await;
     let (web, east) =
         (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east"));
@@ -665,7 +707,7 @@ async fn bounds_hold_also_when_many_come_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_given_places_what_waited_and_one_that_is_taken_moves_nothing() {
+async fn a_granted_right_places_waiting_objects_and_a_revoked_one_moves_none() {
     let right = Right(Arc::default());
     let world = World::with_rights(&["east"], Arc::new(right.clone())).await;
     world.deployment("web", json!({})).await;

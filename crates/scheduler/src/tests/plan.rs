@@ -2,7 +2,7 @@
 
 use portolan_types::{
     StatusCause,
-    placement::{PlacementPlanSpec, PlanChange, Taint},
+    placement::{PlacementPlanSpec, PlanChange, Taint, plan_fence},
 };
 
 use super::*;
@@ -102,7 +102,7 @@ async fn the_effect_of_each_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_moves_also_what_tolerates_every_taint() {
+async fn a_drain_also_moves_objects_that_tolerate_every_taint() {
     let world = inhabited_world().await;
     let apps = json!([{"apiGroup": "apps", "kinds": ["Deployment"]}]);
     let spec = json!({"resources": apps, "tolerations": [{"operator": "Exists"}]});
@@ -121,7 +121,7 @@ async fn a_drain_moves_also_what_tolerates_every_taint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_by_force_moves_what_it_was_planned_to_move() {
+async fn a_forced_drain_moves_the_planned_objects() {
     let world = inhabited_world().await;
     let spec = json!({"changes": [{"drain": ["east"], "whenBlocked": "Force"}]});
     let spec: PlacementPlanSpec = serde_json::from_value(spec).unwrap();
@@ -134,7 +134,7 @@ async fn a_drain_by_force_moves_what_it_was_planned_to_move() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_physical_cluster_keeps_what_must_not_run_twice() {
+async fn a_lost_physical_cluster_keeps_run_once_objects() {
     let world = inhabited_world().await;
     let plan = world.scheduler.plan(ROOT, &[PlannedChange::Lose { key: physical("east") }]).await.unwrap();
     let lines = rows(&plan);
@@ -166,7 +166,7 @@ async fn capacity_and_disruption_budgets_are_those_after_the_moves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_that_a_plan_frees_goes_to_what_waits_for_it() {
+async fn capacity_freed_by_a_plan_goes_to_waiting_objects() {
     let world = World::new(&[]).await;
     world.physical("west", json!({"bounds": {"cpu": "2"}}), true).await;
     let pod = json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}]});
@@ -194,9 +194,11 @@ async fn a_plan_has_the_hash_of_its_write_and_reads_one_snapshot() {
     let write = PlannedChange::Write { key: root_policy("p"), object };
     let written = world.scheduler.plan(ROOT, std::slice::from_ref(&write)).await.unwrap();
     assert_eq!((rows(&applied), &applied.hash), (rows(&written), &written.hash));
-    let revision = applied.revision.unwrap();
-    assert!(applied.basis.iter().all(|(key, at)| *at <= revision && key.cluster == ROOT), "{:?}", applied.basis);
-    assert_eq!(applied.basis.len(), 2, "both physical clusters");
+    let fences = |of: &[LogicalClusterId]| of.iter().map(|of| (plan_fence(*of), None)).collect::<Vec<_>>();
+    assert_eq!(applied.fences, fences(&[ROOT, SHOP, OTHER]), "those of the whole subtree");
+    let own = PlannedChange::Pin { key: shop("deployments.apps/shop/web"), clusters: vec!["west".into()] };
+    let own = world.scheduler.plan(SHOP, &[own]).await.unwrap();
+    assert_eq!(own.fences, fences(&[ROOT, SHOP]), "an ancestor's policies matter, and those of another tenant do not");
     let before = world.store.current();
     world.scheduler.plan(ROOT, std::slice::from_ref(&write)).await.unwrap();
     assert_eq!(world.store.current(), before, "a plan writes nothing");
@@ -471,7 +473,7 @@ fn assert_planned(case: &str, plan: &Plan, key: &ObjectKey, copies: [&[(String, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_scheduler_does_what_was_planned() {
+async fn the_scheduler_follows_the_plan() {
     let clusters = ["east", "west"];
     for seed in 0..60 {
         let mut dice = Dice(seed * 7_919 + 1);
@@ -498,7 +500,7 @@ async fn the_scheduler_does_what_was_planned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_elsewhere_as_a_whole_is_refused_by_plan_and_drain_alike() {
+async fn objects_without_capacity_elsewhere_are_refused_by_plan_and_drain() {
     let world = World::new(&["east"]).await;
     let one_cpu = json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}]});
     world.deployment("web", one_cpu).await;

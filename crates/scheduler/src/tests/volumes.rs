@@ -69,7 +69,7 @@ async fn a_drain_waits_for_a_deployment_with_a_claim_that_one_node_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lost_its_volumes_with_a_physical_cluster_starts_elsewhere_only_when_they_are_given_up() {
+async fn a_workload_with_lost_volumes_restarts_only_after_abandoning_them() {
     let world = World::new(&["east", "west"]).await;
     let db = shop("statefulsets.apps/shop/db");
     let pod = json!({"containers": [{"envFrom": [{"configMapRef": {"name": "settings"}}]}]});
@@ -92,4 +92,79 @@ async fn what_lost_its_volumes_with_a_physical_cluster_starts_elsewhere_only_whe
     abandon(&world, &db).await;
     world.placed(&db, "west").await;
     world.placed(&settings, "west").await;
+}
+
+async fn set_with_claims(world: &World, claim: Value) -> ObjectKey {
+    let db = shop("statefulsets.apps/shop/db");
+    let spec = json!({"replicas": 1, "template": {"spec": {"containers": []}}, "volumeClaimTemplates": [claim]});
+    world.create(db.clone(), "apps/v1", "StatefulSet", json!({"spec": spec})).await;
+    db
+}
+
+fn stateful(strategy: &str) -> Value {
+    json!({"resources": [{"apiGroup": "apps"}], "volumes": {"strategy": strategy}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_abandons_data_and_says_so_unless_the_claim_refuses() {
+    let world = World::new(&["east", "west"]).await;
+    world.policy(SHOP, "stateful", stateful("Recreate")).await;
+    let db = set_with_claims(&world, json!({"metadata": {"name": "data"}})).await;
+    world.placed(&db, "east").await;
+    world.pin(&db, "west").await;
+    world.placed(&db, "east-").await;
+    let placement = world.placement(&db).await.unwrap();
+    let told = "the data on its volumes on east are abandoned, as policy stateful says (volumes.strategy: Recreate)";
+    let (_, message) = condition(&placement);
+    assert!(message.contains("waiting for east to be gone"), "{message}");
+    let cause = placement["status"]["transitions"][0]["cause"].as_str().unwrap();
+    assert!(cause.contains(told), "{cause}");
+    world.confirm_gone(&db).await;
+    world.placed(&db, "west").await;
+
+    let world = World::new(&["east", "west"]).await;
+    world.policy(SHOP, "stateful", stateful("Recreate")).await;
+    let annotations = json!({"portolan.dev/volume-strategy": "Refuse"});
+    let claim = json!({"metadata": {"name": "data", "annotations": annotations}});
+    let db = set_with_claims(&world, claim).await;
+    world.placed(&db, "east").await;
+    world.pin(&db, "west").await;
+    refused(&world, &db, "east").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_abandons_its_own_data() {
+    let world = World::new(&["east", "west"]).await;
+    let annotations = json!({"portolan.dev/volume-strategy": "Recreate"});
+    let db = set_with_claims(&world, json!({"metadata": {"name": "data", "annotations": annotations}})).await;
+    world.placed(&db, "east").await;
+    world.pin(&db, "west").await;
+    world.placed(&db, "east-").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_of_a_shared_class_move_make_before_break() {
+    let class = shop("storageclasses.storage.k8s.io/nfs");
+    for (case, label, on) in [("declared", "true", "east west"), ("not declared", "false", "east")] {
+        let world = World::new(&["east", "west"]).await;
+        let labels = json!({"metadata": {"labels": {"portolan.dev/shared": label}}});
+        world.create(class.clone(), "storage.k8s.io/v1", "StorageClass", labels).await;
+        let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "nfs"}});
+        world.create(shop("persistentvolumeclaims/shop/data"), "v1", "PersistentVolumeClaim", claim).await;
+        world.policy(SHOP, "stateful", stateful("Shared")).await;
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+        world.deployment("web", json!({"containers": [], "volumes": volumes})).await;
+        let web = shop("deployments.apps/shop/web");
+        world.placed(&web, "east").await;
+        world.ready(&web, "east", 2).await;
+        world.pin(&web, "west").await;
+        world.placed(&web, on).await;
+        if label == "false" {
+            refused(&world, &web, "east").await;
+            continue;
+        }
+        world.ready(&web, "west", 2).await;
+        world.placed(&web, "east- west").await;
+        assert_eq!(words(world.get(&web).await.as_ref()), "east- west", "{case}");
+    }
 }

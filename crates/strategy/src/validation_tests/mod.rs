@@ -291,6 +291,8 @@ fn errors_are_kube_apiservers() {
         ("portolan.dev", "Drain", json!({"spec": {"physicalClusters": ["a"], "budget": {"maxUnavailable": -1}}}), vec!["spec.budget.maxUnavailable: Invalid value: -1: must be between 0 and 2147483647, inclusive".into()]),
         ("portolan.dev", "PhysicalCluster", json!({"spec": {"connection": {"tunnel": {}}, "taints": [{"key": "portolan.dev/unreachable", "effect": "NoExecute"}]}}), vec!["spec.taints[0].key: Forbidden: the server sets this taint, in the status".into()]),
         ("portolan.dev", "ClusterPlacementPolicy", with(policy(), "/spec/moves", json!({"addressGracePeriodSeconds": 86_401, "timeoutSeconds": -1})), vec!["spec.moves.addressGracePeriodSeconds: Invalid value: 86401: must be between 0 and 86400, inclusive".into(), "spec.moves.timeoutSeconds: Invalid value: -1: must be between 0 and 604800, inclusive".into()]),
+        ("portolan.dev", "ClusterPlacementPolicy", with(policy(), "/spec/volumes", json!({"strategy": "Copy"})), vec!["spec.volumes.strategy: Unsupported value: \"Copy\": supported values: \"Recreate\", \"Refuse\", \"Shared\"".into()]),
+        ("portolan.dev", "ClusterPlacementPolicy", with(policy(), "/spec/rollout", json!({"stages": [{"name": "first", "percent": 101, "waitSeconds": -1}], "timeoutSeconds": 604_801})), vec!["spec.rollout.timeoutSeconds: Invalid value: 604801: must be between 0 and 604800, inclusive".into(), "spec.rollout.stages[0].percent: Invalid value: 101: must be between 1 and 100, inclusive".into(), "spec.rollout.stages[0].waitSeconds: Invalid value: -1: must be between 0 and 604800, inclusive".into()]),
         ("portolan.dev", "ClusterPlacementPolicy", with(policy(), "/spec/count", json!(-1)), vec!["spec.count: Invalid value: -1: must be a number from 0 or \"All\"".into()]),
         ("portolan.dev", "ClusterPlacementPolicy", with(policy(), "/spec/clusters", json!({"names": vec!["a".repeat(60); 3_000]})), vec!["spec: Forbidden: may not be larger than 131072 bytes".into()]),
         ("portolan.dev", "ClusterPlacementPolicy", with(policy(), "/spec/yield", json!([format!("spec.{}", "x".repeat(5_000))])), vec!["spec.yield: Forbidden: may not be larger than 4096 bytes together".into()]),
@@ -436,6 +438,15 @@ fn immutable_fields_do_not_change() {
                 "spec.undo: Forbidden: may not be taken back; create another Drain",
             ],
         ),
+        (
+            "portolan.dev",
+            "Drain",
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "portolan.dev/v1alpha1", "kind": "PhysicalCluster", "name": "a", "uid": "u", "controller": true}]},
+                "spec": {"physicalClusters": ["a"]}}),
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "portolan.dev/v1alpha1", "kind": "PhysicalCluster", "name": "a", "uid": "u", "controller": true}]},
+                "spec": {"physicalClusters": ["a"], "abort": true, "paused": true}}),
+            vec!["spec.abort: Forbidden: the PhysicalCluster is being deleted, which cannot be taken back"],
+        ),
         ("", "Pod", pod(), with(pod(), "/spec/containers/0/image", json!("x:2")), vec![]),
         ("", "Pod", pod(), with(pod(), "/spec/tolerations", json!([{"key": "a", "operator": "Exists"}])), vec![]),
     ];
@@ -461,6 +472,7 @@ fn the_table_knows_every_field_of_portolans_types() {
         replicas: Some(Replicas::default()),
         enforcement: Enforcement::Constraint,
         yields: vec!["spec.replicas".into()],
+        autoscaling: Some(portolan_types::placement::AutoscalingMode::Global),
         priority: 3,
         resources: vec![
             serde_json::from_value(

@@ -37,6 +37,7 @@ struct Case {
     lacking: MissingFields,
     held: bool,
     suspended: BTreeSet<Uid>,
+    waits: bool,
 }
 
 fn entry(phase: CopyPhase, epoch: u64) -> PlacedCopy {
@@ -63,6 +64,7 @@ fn placed() -> Case {
         lacking: MissingFields::default(),
         held: false,
         suspended: BTreeSet::new(),
+        waits: false,
     }
 }
 
@@ -92,6 +94,12 @@ impl Case {
                 clusters,
                 autoscaled: self.followed,
                 suspended: self.suspended.clone(),
+                rollout: self.waits.then(|| {
+                    Box::new(portolan_types::placement::RolloutState {
+                        held: BTreeSet::from([east()]),
+                        ..Default::default()
+                    })
+                }),
                 ..PlacementRecord::default()
             }
             .write_to(&mut object);
@@ -204,7 +212,7 @@ fn copies_are_made_and_kept_up_to_date() {
 }
 
 #[test]
-fn what_has_not_been_let_in_neither_comes_nor_changes_but_goes() {
+fn an_unadmitted_object_is_only_deleted() {
     let held = |case: Case| case.with(|c| c.held = true);
     let changed = || placed().downstream(|_| ()).with(meta("generation", json!(2)));
     check(vec![
@@ -231,6 +239,12 @@ fn nothing_but_deletions_goes_where_the_dispatch_is_suspended() {
         ("it is deleted", suspended(changed().with(meta("deletionTimestamp", json!("t")))), "Delete Deleting"),
         ("it leaves", suspended(changed().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1)))), "Delete Leaving"),
         ("suspended on another physical cluster", elsewhere(changed()), "Apply"),
+        ("a rollout has not come here", changed().with(|c| c.waits = true), "Wait"),
+        (
+            "it is deleted during a rollout",
+            changed().with(meta("deletionTimestamp", json!("t"))).with(|c| c.waits = true),
+            "Delete Deleting",
+        ),
     ]);
 }
 
@@ -308,7 +322,7 @@ fn copies_are_deleted_on_positive_proof_only() {
 }
 
 #[test]
-fn what_is_not_ours_is_never_touched() {
+fn foreign_objects_are_never_touched() {
     let foreign = || {
         placed().with(|c| c.downstream = Some(json!({"metadata": {"name": "web", "uid": "x", "resourceVersion": "1"}})))
     };
@@ -371,7 +385,7 @@ fn a_physical_cluster_keeps_no_copy_by_naming_a_later_stay() {
 }
 
 #[test]
-fn what_cannot_go_down_says_why() {
+fn unsyncable_objects_have_a_reason() {
     let named = |resource: &'static str, group: &'static str, kind: &'static str| {
         placed().with(|c| (c.resource, c.kind) = (resource, GroupVersionKind::new(group, "v1", kind)))
     };
@@ -463,7 +477,7 @@ fn departing(kind: &str, how: &str) -> UpstreamObject {
 }
 
 #[test]
-fn what_must_run_once_is_never_left_as_a_debt_for_a_move() {
+fn run_once_objects_never_leave_a_debt() {
     use DebtPermission::{Allowed, UnlessVolumes, Unproven, WrittenOff};
     for (case, kind, how, expected) in [
         ("what is deleted upstream", "apps/StatefulSet", "deleted", Allowed),
@@ -503,7 +517,7 @@ fn a_delete_waits_for_pods_only_where_two_must_not_run() {
 }
 
 #[test]
-fn volumes_of_one_node_are_told_from_shared_ones() {
+fn node_local_volumes_are_distinguished_from_shared_ones() {
     let pod = json!({"spec": {"template": {"spec": {"volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "emptyDir": {}}]}}}});
     assert_eq!(claims_of(&pod).collect::<Vec<_>>(), ["data"]);

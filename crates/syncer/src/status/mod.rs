@@ -9,6 +9,7 @@ mod absent;
 mod bounds;
 mod conditions;
 mod custom;
+mod jobs;
 mod kinds;
 
 use portolan_types::{GroupKind, ScaleFields, Uid, object, upstream::CopyState};
@@ -226,7 +227,10 @@ pub fn merge_as(shape: StatusShape<'_>, upstream: &Value, copies: &[CopyStatus])
     if status.get("conditions").is_some_and(|conditions| !conditions.is_array()) {
         return Value::Object(status);
     }
-    let conditions = conditions::merge(kind, &before, &counted);
+    let mut conditions = conditions::merge(kind, &before, &counted);
+    if jobs::is_divided(kind, copies) {
+        jobs::settle_end(upstream, copies, &mut conditions, &mut status);
+    }
     if conditions.is_empty() {
         drop(status.remove("conditions"))
     } else {

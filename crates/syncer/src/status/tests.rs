@@ -241,7 +241,7 @@ fn an_object_that_is_nowhere_counts_nothing() {
 }
 
 #[test]
-fn what_comes_from_downstream_is_bounded() {
+fn downstream_data_is_bounded() {
     let deep = (0..100).fold(json!(1), |inner, _| json!({"a": inner}));
     let long = "x".repeat(400_000);
     for (case, status, expected) in [
@@ -258,7 +258,7 @@ fn what_comes_from_downstream_is_bounded() {
 }
 
 #[test]
-fn what_was_never_taken_keeps_the_status_that_it_was_made_with() {
+fn an_unplaced_object_keeps_its_created_status() {
     let made = json!({"phase": "Pending", "qosClass": "BestEffort"});
     let refused = failed(CopyStatus::unreported("east", "e".parse().unwrap(), None), "Forbidden");
     let status = merged("Pod", made.clone(), &[refused]);
@@ -368,4 +368,83 @@ fn a_cron_job_that_moves_keeps_the_times_of_its_last_runs() {
     let expected = json!({"lastScheduleTime": "2026-01-03T00:00:00Z", "lastSuccessfulTime": "2026-01-01T00:01:00Z",
         "active": [{}]});
     assert_eq!(of(run), expected);
+}
+
+fn part(name: &str, pods: i64, status: Value) -> CopyStatus {
+    share(copy(name, 1, status), pods)
+}
+
+fn with_conditions(mut status: Value, types: &[&str]) -> Value {
+    status["conditions"] = types.iter().map(|name| json!({"type": name, "status": "True", "message": "m"})).collect();
+    status
+}
+
+/// Conditions that are true.
+fn truths(status: &Value) -> Vec<&str> {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.filter(|one| one["status"] == "True").filter_map(|one| one["type"].as_str()).collect()
+}
+
+#[test]
+fn a_divided_job_is_complete_when_every_part_is() {
+    let done = |n: i64| {
+        let status =
+            json!({"succeeded": n, "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"});
+        with_conditions(status, &["SuccessCriteriaMet", "Complete"])
+    };
+    let runs = json!({"active": 2, "ready": 2, "succeeded": 1, "failed": 1, "startTime": "2026-01-01T00:00:30Z"});
+    let half = merged("Job.batch", json!({}), &[part("east", 2, done(4)), part("west", 2, runs)]);
+    assert_eq!((&half["succeeded"], &half["active"], &half["failed"]), (&json!(5), &json!(2), &json!(1)));
+    assert_eq!((&half["startTime"], half.get("completionTime")), (&json!("2026-01-01T00:00:00Z"), None));
+    assert_eq!(truths(&half), Vec::<&str>::new());
+    let unreported = share(CopyStatus::unreported("west", "west".parse().unwrap(), None), 2);
+    let first = merged("Job.batch", json!({}), &[part("east", 2, done(4)), unreported]);
+    assert_eq!((truths(&first).len(), first.get("completionTime")), (0, None), "a part has not reported");
+    let all = merged("Job.batch", json!({}), &[part("east", 2, done(4)), part("west", 2, done(3))]);
+    assert_eq!((&all["succeeded"], truths(&all)), (&json!(7), vec!["SuccessCriteriaMet", "Complete"]));
+    assert_eq!(all["completionTime"], "2026-01-01T00:01:00Z");
+}
+
+#[test]
+fn a_divided_job_with_completions_on_the_way_is_not_complete() {
+    use portolan_types::placement::{CopyPhase, PlacedCopy, PlacementRecord};
+    let placed = |name: &str, phase| PlacedCopy {
+        name: name.into(),
+        uid: name.parse().unwrap(),
+        phase,
+        replicas: Some(2),
+        epoch: 1,
+    };
+    let with = |leaving: bool, completions: Value| {
+        let mut record =
+            PlacementRecord { clusters: vec![placed("east", CopyPhase::Active)], ..PlacementRecord::default() };
+        record.completions.insert("east".parse().unwrap(), 3);
+        if leaving {
+            record.clusters.push(placed("west", CopyPhase::Leaving));
+            record.completions.insert("west".parse().unwrap(), 3);
+        }
+        let mut upstream =
+            json!({"metadata": {}, "spec": {"parallelism": 4, "completions": completions}, "status": {}});
+        record.write_to(&mut upstream);
+        let done = with_conditions(json!({"succeeded": 3}), &["Complete"]);
+        truths(&merge(&kind("Job.batch"), &upstream, &[part("east", 2, done)])).len()
+    };
+    assert_eq!(with(true, json!(6)), 0, "the other part moves");
+    assert_eq!(with(false, json!(6)), 0, "and is not placed anew yet");
+    assert_eq!(with(true, Value::Null), 0, "a work queue waits for it as well");
+    assert_eq!(with(false, json!(3)), 1);
+}
+
+#[test]
+fn a_divided_job_has_failed_when_no_pod_of_it_runs() {
+    let failed = with_conditions(json!({"failed": 7}), &["Failed"]);
+    let of = |other: Value| merged("Job.batch", json!({}), &[part("east", 2, failed.clone()), part("west", 2, other)]);
+    let early = of(json!({"active": 2, "succeeded": 1}));
+    assert_eq!((truths(&early), &early["failed"], &early["succeeded"]), (vec!["FailureTarget"], &json!(7), &json!(1)));
+    let ends = of(with_conditions(json!({"terminating": 1, "succeeded": 1}), &["Suspended"]));
+    assert_eq!(truths(&ends), ["FailureTarget"], "a pod of the other part still ends");
+    let ended = of(with_conditions(json!({"succeeded": 1}), &["Suspended"]));
+    assert_eq!(truths(&ended), ["Failed", "FailureTarget"]);
+    let complete = of(with_conditions(json!({"succeeded": 3}), &["SuccessCriteriaMet", "Complete"]));
+    assert_eq!(truths(&complete), ["Failed", "FailureTarget"], "never both ends");
 }

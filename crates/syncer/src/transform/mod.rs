@@ -3,6 +3,7 @@
 mod compat;
 mod credentials;
 mod fields;
+mod jobs;
 mod lists;
 mod metadata;
 mod namespaces;
@@ -100,6 +101,10 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     if let Some(shared) = &shared {
         shared.apply(&mut copy);
     }
+    let part = jobs::share(&record, context, upstream);
+    if let Some(part) = &part {
+        part.apply(&mut copy);
+    }
     let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
     pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
     credentials::check(&upstream.kind, &copy, context.audiences)?;
@@ -115,6 +120,10 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     if shared.is_some() {
         // The physical cluster would run ordinals of others.
         yields.retain(|path| !ordinals::is_owned(path));
+        context.scaled_to = None;
+    }
+    if part.is_some() {
+        yields.retain(|path| !jobs::is_owned(path));
         context.scaled_to = None;
     }
     seal(&mut copy, &CopySeal { upstream, identity: &identity, yields: &yields, context: &context });
@@ -161,6 +170,11 @@ fn identity_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> CopyIden
     }
 }
 
+/// Returns true for an upstream object whose copies stay when it is deleted.
+pub(crate) fn is_kept(upstream: &Value) -> bool {
+    object::annotation(upstream, annotations::KEEP) == Some("true")
+}
+
 /// Parts of the identity and the hash of a copy.
 struct CopySeal<'a> {
     upstream: &'a UpstreamObject,
@@ -176,6 +190,9 @@ fn seal(copy: &mut Value, CopySeal { upstream, identity, yields, context }: &Cop
         object::set_annotation(copy, annotations::DOWN_IDENTITY, Some(text));
     };
     write(copy, &CopyIdentity { syncer_epoch: 0, ..(*identity).clone() });
+    if is_kept(&upstream.object) {
+        object::set_annotation(copy, annotations::DOWN_KEEP, Some("true".to_owned()));
+    }
     if context.scaled_to.is_some() {
         upstream.set_wanted_in(copy, -1);
     }

@@ -75,7 +75,7 @@ fn pod(spec: Value) -> Value {
 }
 
 #[test]
-fn metadata_goes_down_without_what_is_the_logical_sides_own() {
+fn metadata_goes_downstream_without_upstream_fields() {
     let copy = down("v1/ConfigMap", json!({
         "metadata": {
             "labels": {"app": "web", "portolan.dev/cluster": "x", "sync.portolan.dev/cluster": "forged"},
@@ -183,7 +183,7 @@ fn fields_that_the_physical_cluster_gives_stay_out() {
 }
 
 #[test]
-fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
+fn host_access_is_refused_in_every_pod_spec() {
     let refused = |case: &str, answer: Result<Value, SyncRefusal>, allowed: bool| match answer {
         Ok(_) => assert!(allowed, "{case} went down"),
         Err(refusal) => assert!(!allowed && refusal.reason == "NotSyncable", "{case}: {}", refusal.message),
@@ -250,7 +250,7 @@ fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
 }
 
 #[test]
-fn every_template_is_labelled_so_that_what_is_made_from_it_can_be_seen() {
+fn every_template_is_labelled_for_its_dependents() {
     let copy =
         down("batch/v1/CronJob", json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {}}}}}})).unwrap();
     let label = json!("root");
@@ -263,7 +263,7 @@ fn every_template_is_labelled_so_that_what_is_made_from_it_can_be_seen() {
 }
 
 #[test]
-fn the_hash_tells_what_must_be_applied_again() {
+fn the_hash_decides_about_another_apply() {
     let object = upstream("apps/v1/Deployment", json!({"spec": {"replicas": 4, "template": {"spec": {}}}}));
     let applied = |object: &UpstreamObject, replicas, epoch, scaled| {
         let copy = down_with(object, replicas, epoch, scaled).unwrap();
@@ -367,7 +367,7 @@ fn governed(change: Value, yields: Value) -> UpstreamObject {
 }
 
 #[test]
-fn overrides_change_the_copy_and_what_it_was_made_of_stays_known() {
+fn overrides_change_the_copy_and_its_source_stays_known() {
     let plain = down_with(&governed(json!({}), json!([])), None, 1, None).unwrap();
     let changed = down_with(&governed(json!({"imageRegistry": "mirror.example"}), json!([])), None, 1, None).unwrap();
     assert_eq!(changed["spec"]["template"]["spec"]["containers"][0]["image"], "mirror.example/i:1");
@@ -377,7 +377,7 @@ fn overrides_change_the_copy_and_what_it_was_made_of_stays_known() {
 }
 
 #[test]
-fn an_override_is_no_way_around_what_must_not_go_down() {
+fn an_override_cannot_bypass_the_rules_of_syncing() {
     for (path, value) in [
         ("/spec/template/spec/hostNetwork", json!(true)),
         ("/spec/template/spec/containers/0/securityContext", json!({"privileged": true})),
@@ -426,4 +426,24 @@ fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_downstream() {
     assert_eq!((spec("paused"), spec("minReadySeconds"), spec("replicas")), (json!(true), json!(5), json!(2)));
     let applied = |copy: &Value| object::annotation(copy, annotations::DOWN_APPLIED).map(str::to_owned);
     assert_eq!(applied(&first), applied(&later), "what is written to it there is no reason for a write");
+}
+
+#[test]
+fn a_copy_of_a_divided_job_has_its_part_alone() {
+    let job = |status: Value| {
+        let record =
+            json!({"clusters": [], "completions": {"east-uid": 4, "west-uid": 3}, "yields": ["spec.parallelism"]});
+        let annotations = json!({"portolan.dev/placement": record.to_string()});
+        let spec = json!({"completions": 7, "parallelism": 5, "backoffLimit": 6, "template": {"spec": {}}});
+        upstream("batch/v1/Job", json!({"metadata": {"annotations": annotations}, "spec": spec, "status": status}))
+    };
+    let of = |object: &UpstreamObject, part| {
+        let copy = down_with(object, part, 1, None).unwrap();
+        ["completions", "parallelism", "backoffLimit", "suspend", "replicas"].map(|field| copy["spec"][field].clone())
+    };
+    let none = Value::Null;
+    assert_eq!(of(&job(json!({})), Some(3)), [json!(4), json!(3), json!(6), none.clone(), none.clone()]);
+    let failing = json!({"conditions": [{"type": "FailureTarget", "status": "True"}]});
+    assert_eq!(of(&job(failing.clone()), Some(3)), [json!(4), json!(3), json!(6), json!(true), none.clone()]);
+    assert_eq!(of(&job(failing), None), [json!(7), json!(5), json!(6), none.clone(), none], "a whole copy");
 }

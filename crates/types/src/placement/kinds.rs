@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CustomKindStatus, DefinitionSync, DrainProgress, MemberAccess, PodAccess, PodView, PolicyRef};
+use super::{
+    CustomKindStatus, DefinitionSync, DrainProgress, MemberAccess, MovePace, PodAccess, PodView, PolicyRef, Rollout,
+    VolumeMoves,
+};
 use crate::{labels::LabelSelectorSpec, quantity::Quantity};
 
 /// `spec` of a `PhysicalCluster`: a Kubernetes cluster that runs pods, usable in its workspace and the descendants.
@@ -264,46 +267,29 @@ pub struct PlacementPolicySpec {
     /// Pace of moves.
     #[serde(skip_serializing_if = "MovePace::is_default")]
     pub moves: MovePace,
+    /// Treatment of data on volumes when objects move.
+    #[serde(skip_serializing_if = "VolumeMoves::is_default")]
+    pub volumes: VolumeMoves,
+    /// Order in which physical clusters get a new template or new overrides; all at once if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
+    /// Place in which the HorizontalPodAutoscalers of the objects scale. The most specific policy that sets it decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoscaling: Option<AutoscalingMode>,
     /// Priority among policies of one level; the highest decides.
     pub priority: i64,
     /// Proposal or bound.
     pub enforcement: Enforcement,
 }
 
-/// Pace of the moves of objects that may run twice. The deciding policy's counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct MovePace {
-    /// Seconds between the withdrawal of the addresses of a leaving copy and its end, from 0 to 86,400; 30 if absent.
-    pub address_grace_period_seconds: u32,
-    /// Seconds after which a move that does not get available is taken back, up to 604,800; 600 if absent, 0 is never.
-    pub timeout_seconds: u32,
-}
-
-impl Default for MovePace {
-    fn default() -> Self {
-        Self { address_grace_period_seconds: 30, timeout_seconds: 600 }
-    }
-}
-
-impl MovePace {
-    /// Longest grace period of addresses, in seconds.
-    pub const MAX_GRACE_SECONDS: u32 = 86_400;
-    /// Longest time-out of a move, in seconds.
-    pub const MAX_TIMEOUT_SECONDS: u32 = 604_800;
-
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Returns the pace within its bounds.
-    #[must_use]
-    pub fn bounded(self) -> Self {
-        Self {
-            address_grace_period_seconds: self.address_grace_period_seconds.min(Self::MAX_GRACE_SECONDS),
-            timeout_seconds: self.timeout_seconds.min(Self::MAX_TIMEOUT_SECONDS),
-        }
-    }
+/// Place in which a HorizontalPodAutoscaler scales its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AutoscalingMode {
+    /// A copy on each physical cluster of the target scales the copy of the target there.
+    #[default]
+    Local,
+    /// The autoscaler stays upstream, and scales the target by the usage on all physical clusters together.
+    Global,
 }
 
 /// Objects that a policy is about; all of it must hold.
@@ -718,6 +704,10 @@ pub struct PlacementCopyStatus {
     /// Desired replicas, if the kind counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
+    /// Replicas that have the present template, of an object whose policy has a rollout; 0 until the physical cluster
+    /// has acted on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated: Option<i64>,
     /// Number of load balancer addresses that the copy of a Service or Ingress has.
     #[serde(skip_serializing_if = "is_zero")]
     pub addresses: i64,

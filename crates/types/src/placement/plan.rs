@@ -21,11 +21,19 @@ pub fn is_plan_input(resource: &GroupResource) -> bool {
     *resource.group == *GROUP && matches!(plural, "placementpolicies" | "clusterplacementpolicies" | "physicalclusters")
 }
 
-/// Returns the key of the plan fence, an object of Portolan's own bookkeeping. Each write of an input of plans through
-/// the API writes it too, so its revision tells that one was written since a plan, also one that did not exist then.
-pub fn plan_fence() -> ObjectKey {
-    let resource = GroupResource::new("internal.portolan.dev", "planfences");
-    ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, resource, "plans".parse().expect("the name is a constant"))
+/// Most logical clusters whose fences a plan reads. A plan about more depends on the fence of all.
+pub const MAX_PLAN_FENCES: usize = 64;
+
+/// Returns the key of the plan fence of a logical cluster, an object of Portolan's own bookkeeping. Each write of an
+/// input of plans there through the API writes it too, and the one of [`LogicalClusterId::SYSTEM`], which is the fence of
+/// all. So its revision tells that an input was written since a plan, also one that did not exist then.
+pub fn plan_fence(of: LogicalClusterId) -> ObjectKey {
+    ObjectKey::cluster_scoped(of, plan_fences(), "plans".parse().expect("the name is a constant"))
+}
+
+/// Returns the resource of plan fences.
+pub fn plan_fences() -> GroupResource {
+    GroupResource::new("internal.portolan.dev", "planfences")
 }
 
 /// `spec` of a `PlacementPlan`.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{DivideBy, DrainMark, OrdinalRange, Override, RecordedCopy};
+use super::{DivideBy, DrainMark, OrdinalRange, Override, RecordedCopy, RolloutState};
 use crate::{annotations, group::GroupResource, names::Uid, object};
 
 /// Phase in the life of a copy.
@@ -75,6 +75,10 @@ pub struct PlacementRecord {
     /// them before this one is gone. A copy without an entry has none yet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ordinals: BTreeMap<Uid, OrdinalRange>,
+    /// Completions of each copy of a divided Job, by uid. They stay the same while the copy is there. Empty for a Job
+    /// without completions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub completions: BTreeMap<Uid, i64>,
     /// Time in seconds since the epoch since when a physical cluster of an earlier group fits, while the object runs on
     /// a later group as a fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,6 +101,9 @@ pub struct PlacementRecord {
     /// Physical clusters whose addresses a Service or Ingress does not publish, because nothing behind it serves there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub withdrawn: BTreeSet<Uid>,
+    /// Rollout of the template, if the deciding policy has stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Box<RolloutState>>,
     /// Move in progress, or the last one that was taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<MoveAttempt>,
@@ -106,6 +113,9 @@ pub struct PlacementRecord {
     /// Fields that policies let physical clusters own, as `spec.replicas`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub yields: Vec<String>,
+    /// True if autoscalers of the object stay upstream, by a policy with `autoscaling: Global`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub scales_globally: bool,
     /// `spec.replicas` as set by downstream autoscalers, if there are any. Another number on the object was set by a
     /// user, and goes downstream first.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -47,9 +47,8 @@ impl Admitted<'_> {
             return Err(Status::conflict(&kind.group_resource(), &key.name, why).into());
         }
         if expected.is_some() {
-            let basis = plan.basis.into_iter().filter(|(of, _)| *of != key);
-            commit.checks.extend(basis.map(|(of, revision)| (of, Expect::At(revision))));
-            commit.fence = Some(plan.fence.map_or(Expect::Absent, Expect::At));
+            let expect = |read: Option<_>| read.map_or(Expect::Absent, Expect::At);
+            commit.fences = plan.fences.into_iter().map(|(fence, read)| (fence, expect(read))).collect();
         }
         Ok(())
     }
