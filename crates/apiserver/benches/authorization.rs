@@ -81,7 +81,7 @@ fn decide(bencher: Bencher<'_, '_>, bindings: usize, verb: &str) {
     };
     bencher.bench_local(|| {
         let decision = api.authorizer().authorize(LogicalClusterId::ROOT, black_box(&ann), black_box(&asked));
-        futures::executor::block_on(decision).expect("a decision")
+        runtime.block_on(decision).expect("a decision")
     });
 }
 

@@ -6,6 +6,7 @@
 
 mod accessible;
 pub mod admission;
+mod aggregation;
 pub mod audit;
 pub mod authn;
 pub mod authz;
@@ -16,6 +17,7 @@ pub mod directory;
 mod encode;
 mod errors;
 mod fair_cache;
+mod front_proxy;
 mod handlers;
 pub mod hooks;
 pub mod http;
@@ -23,6 +25,7 @@ mod kinds;
 mod limits;
 mod metrics;
 mod objects;
+mod one_pane;
 mod options;
 mod permission_policy;
 mod pipeline;

@@ -94,7 +94,7 @@ impl ControlPlane {
         let compactions = HistoryMetrics::register(api.registry()).context("the metrics of the history")?;
         let compactor = HistoryCompactor { store: store.clone(), bounds: history, metrics: compactions };
         tasks.spawn(compactor.run(roles.clone(), shutdown.clone()));
-        let elected = ElectedControllers { api: api.clone(), plane, upstream };
+        let elected = ElectedControllers { api: api.clone(), plane, upstream, usage };
         tasks.spawn(elected.run(roles, shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {

@@ -4,6 +4,7 @@
 //! [`open`] binds the socket and opens the store, [`OpenedControlPlane::start`] starts every part, and
 //! [`ControlPlane::stop`] stops them in order. The crate knows all other library crates, and not the command line.
 
+mod autoscaling;
 mod config;
 mod control_plane;
 pub mod data_dir;
@@ -11,6 +12,7 @@ mod elected;
 #[cfg(debug_assertions)]
 pub mod failpoints;
 mod gate;
+mod multicluster_services;
 mod opening;
 mod physical_clusters;
 mod placement_status;

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_counted() {
+    fn damage_is_counted() {
         assert_eq!(damage_note(0, 0), None);
         for (objects, faults, told) in [
             (1, 0, "1 stored object is damaged, the log names it"),

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_server_makes_other_keys_for_what_was_restored() {
+    async fn no_server_replaces_the_keys_of_a_restored_store() {
         let (store, folder) = (portolan_store::memory(), tempfile::tempdir().unwrap());
         let config = |name: &str| ApiServerConfig::in_directory(folder.path().join(name), Seams::system());
         let restored = ObjectKey { name: "restored".parse().unwrap(), ..key() };

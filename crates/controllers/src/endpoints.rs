@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_left_out_and_said() {
+    fn excess_content_is_omitted_and_reported() {
         let many = |ready: bool, from: usize, count: usize| -> Value {
             let endpoint = |n: usize| json!({"addresses": [format!("198.18.{}.{}", n / 250, n % 250)], "conditions": {"ready": ready}});
             (from..from + count).map(endpoint).collect::<Vec<_>>().into()

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_go_of_a_claim_names_it_while_it_waits() {
+    fn the_pods_that_hold_a_claim_are_named() {
         let key = |group: &str, resource: &str, name: &str| {
             let (resource, name) = (GroupResource::new(group, resource), name.parse().unwrap());
             ObjectKey::namespaced(LogicalClusterId::ROOT, resource, "shop".parse().unwrap(), name)

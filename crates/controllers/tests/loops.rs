@@ -448,7 +448,7 @@ fn left_in(workspace: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
+async fn a_workspace_is_deleted_after_its_children_and_its_finalizers() {
     let told = Arc::new(Told::default());
     let f = FeedFixture::start_with(|loops| {
         let workspaces = WorkspaceController::new(loops.plane().clone(), told.clone());
@@ -527,7 +527,7 @@ async fn a_workspace_deletes_no_logical_cluster_but_its_own_and_after_its_termin
 }
 
 #[tokio::test]
-async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
+async fn projections_do_not_delay_the_deletion_of_their_owner() {
     let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let containers = json!([{"name": "c", "image": "i"}]);
@@ -578,7 +578,7 @@ async fn a_custom_resource_called_pods_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn what_a_service_has_reserved_goes_with_it_whoever_deletes_it() {
+async fn addresses_of_a_service_are_released_with_it() {
     let f = FeedFixture::start();
     let shop = f.create(namespace("shop")).await;
     let put = async |group: &str, resource: &str, name: &str, holder: &str| {
@@ -686,7 +686,7 @@ async fn an_owner_deleted_in_the_foreground_goes_last() {
 }
 
 #[tokio::test]
-async fn an_owner_does_not_wait_for_what_another_owner_keeps() {
+async fn an_owner_does_not_wait_for_dependents_with_another_owner() {
     let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let (going, staying) = (f.create(config_map("going", None)).await, f.create(config_map("staying", None)).await);
@@ -771,7 +771,7 @@ async fn an_owner_with_copies_keeps_its_finalizer_until_they_are_gone() {
 }
 
 #[tokio::test]
-async fn what_goes_with_its_owner_takes_its_dependents_as_its_finalizers_say() {
+async fn cascading_deletion_follows_finalizers() {
     for (asked, stays) in [("orphan", true), ("foregroundDeletion", false)] {
         let f = FeedFixture::start();
         f.create(namespace("shop")).await;
@@ -855,7 +855,7 @@ async fn a_circle_of_owners_does_not_block() {
 }
 
 #[tokio::test]
-async fn quotas_follow_what_becomes_of_objects() {
+async fn quotas_follow_updates_and_deletes() {
     let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let hard = json!({"configmaps": "9", "pods": "5", "requests.cpu": "4", "count/widgets.example.com": "3"});
@@ -887,7 +887,7 @@ async fn quotas_follow_what_becomes_of_objects() {
 }
 
 #[tokio::test]
-async fn quotas_follow_what_becomes_of_custom_objects() {
+async fn quotas_follow_updates_and_deletes_of_custom_objects() {
     let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let crd = f.create(definition("widgets", "Widget")).await;
@@ -913,7 +913,7 @@ async fn quotas_follow_what_becomes_of_custom_objects() {
 }
 
 #[tokio::test]
-async fn what_is_placed_counts_by_its_template_and_not_by_its_pods() {
+async fn placed_objects_are_charged_by_template() {
     let f = FeedFixture::start();
     f.create(namespace("shop")).await;
     let quota = f
@@ -1217,7 +1217,7 @@ async fn a_definition_takes_along_more_instances_than_one_look_deletes() {
 }
 
 #[tokio::test]
-async fn loops_tell_how_many_objects_there_are_and_what_they_do() {
+async fn controller_metrics_count_objects_and_work() {
     let registry = prometheus::Registry::new();
     let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
     let fixture = FeedFixture::on(plane.with_metrics(LoopMetrics::register(&registry).unwrap()), |loops| loops);
@@ -1247,7 +1247,7 @@ async fn loops_tell_how_many_objects_there_are_and_what_they_do() {
 }
 
 #[tokio::test]
-async fn policies_are_told_what_does_not_fit_the_kinds_they_are_for() {
+async fn policies_report_expressions_that_do_not_fit_their_kinds() {
     let f = FeedFixture::start();
     let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]});
     let crd = f.create(definition("widgets", "Widget")).await;

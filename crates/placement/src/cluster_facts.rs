@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_tolerated_for_five_minutes_unless_a_policy_says_otherwise() {
+    fn a_loss_is_tolerated_for_five_minutes_by_default() {
         let seconds = |n: i64| json!({"tolerations": [{"key": KEY, "operator": "Exists", "tolerationSeconds": n}]});
         let for_ever = json!({"tolerations": [{"key": KEY, "operator": "Exists"}]});
         let daemon_set = || workload("apps", "DaemonSet", json!({"metadata": {"name": "agent"}}));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_run_once_stays_until_it_is_written_off() {
+    fn run_once_objects_stay_until_written_off() {
         let started = json!({"metadata": {"name": "x"}, "status": {"startTime": "2026-01-01T00:00:00Z"}});
         for (case, group, kind, object) in [
             ("a set", "apps", "StatefulSet", json!({"metadata": {"name": "x"}})),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_sends_goes_to_the_clusters_that_it_allows() {
+    fn matched_objects_go_to_the_clusters_of_the_policy() {
         let physical = json!({"metadata": {"name": "east", "uid": "u", "labels": {"region": "eu"}}, "spec": {}});
         for (clusters, expected) in [
             (json!({}), true),

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_see_neither_connections_nor_what_the_server_wrote() {
+    fn expressions_see_neither_connections_nor_server_fields() {
         let cluster = east("v1.35", "eu");
         assert_eq!(
             cluster.visible["spec"],

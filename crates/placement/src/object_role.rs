@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_an_object_is_to_placement() {
+    fn classes_of_objects_in_placement() {
         let owned = json!({"metadata": {"name": "web-1", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}]}});
         let made_by_operator = json!({"metadata": {"name": "db-0", "ownerReferences": [{"apiVersion": "db.io/v1", "kind": "Cluster", "name": "db", "uid": "u", "controller": true}]}});
         let named = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});

@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn whatever_a_pod_template_names_is_found() {
+    fn every_reference_of_a_pod_template_is_found() {
         let pod = json!({
             "serviceAccountName": "robot",
             "imagePullSecrets": [{"name": "pull"}],

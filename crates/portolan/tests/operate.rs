@@ -96,7 +96,7 @@ async fn a_store_that_can_only_be_read_is_read_as_it_lies_there() {
 }
 
 #[tokio::test]
-async fn a_store_of_somebody_else_is_told_with_what_to_do() {
+async fn a_foreign_store_is_reported_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let data = dir.path().join("data");
@@ -125,7 +125,7 @@ async fn verification_ends_with_0_1_or_2() {
 }
 
 #[tokio::test]
-async fn whoever_interrupts_a_snapshot_is_told_what_is_kept() {
+async fn an_interrupted_snapshot_reports_what_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("backup"));
     make_store(&data, Engine::Redb).await;
@@ -197,7 +197,7 @@ async fn the_line_for_cron_saves_a_snapshot_night_after_night() {
 }
 
 #[test]
-fn units_run_what_there_is() {
+fn units_run_existing_commands() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/systemd");
     let mut commands = 0;
     for entry in fs::read_dir(folder).unwrap() {

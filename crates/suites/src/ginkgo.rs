@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_outside_of_cases_fails() {
+    fn failures_outside_of_specs_fail_the_run() {
         let ran = [spec(&["a"], "works", "passed")];
         assert!(Specs::read(&json!([{"SuiteSucceeded": true, "SpecReports": ran}]), 1).is_ok());
         let late = json!([{"SuiteSucceeded": false, "SpecialSuiteFailureReasons": ["Timedout"], "SpecReports": ran}]);

@@ -145,14 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_differs_is_told() {
+    fn the_first_differing_line_is_reported() {
         for (kept, made, expected) in [("a\nb\nc", "a\nx\nc", 2), ("a\n", "a\nb\n", 2), ("x", "y", 1)] {
             assert_eq!(first_difference(kept.as_bytes(), made.as_bytes()), expected, "{kept:?} {made:?}");
         }
     }
 
     #[test]
-    fn what_a_clock_says_is_left_out() {
+    fn timestamps_are_left_out() {
         for (text, expected) in
             [("a selfType12(3", "a selfType(3"), ("selfType1, selfType2", "selfType, selfType"), ("12", "12")]
         {

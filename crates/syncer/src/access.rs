@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_that_was_joined_without_access_says_so() {
+    async fn a_cluster_joined_without_access_reports_it() {
         for (code, is_missing) in [(403, true), (404, true), (500, false)] {
             let failed = AccessTokens::new(member(code).0).bearer().await.unwrap_err();
             assert_eq!(matches!(failed, AccessError::Missing), is_missing, "{code}: {failed}");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_name_resolves_to_only_the_allowed_is_left() {
+    fn only_allowed_addresses_of_a_name_are_used() {
         let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
         let mixed = allowed(STRICT, "x", vec![at("127.0.0.1"), at("10.0.0.1")]).unwrap();
         assert_eq!(mixed, [at("10.0.0.1")]);

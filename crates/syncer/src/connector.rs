@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_inline_is_taken() {
+    fn only_inline_credentials_are_accepted() {
         const GOOD: &str = "server: 'https://10.0.0.1:6443', certificate-authority-data: QUJD";
         for (cluster, user, expected) in [
             (GOOD, "token: secret", ""),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_goes_down_without_what_is_upstreams_own() {
+    fn a_definition_goes_downstream_without_upstream_fields() {
         let found = created(&definition(|_| {}));
         assert_eq!(
             found["metadata"]["labels"],
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_definition() {
+    fn phases_of_a_definition() {
         let plain = definition(|_| {});
         let ours = created(&plain);
         let change = |change: &dyn Fn(&mut Value)| {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_a_namespace_is_refused() {
+    fn objects_beyond_their_namespace_are_refused() {
         for (case, wanted) in [
             ("a cluster-scoped kind", definition(|crd| crd["spec"]["scope"] = "Cluster".into())),
             ("a webhook", definition(|crd| crd["spec"]["conversion"] = json!({"strategy": "Webhook"}))),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_a_namespace_are_kept_equal_and_those_of_others_stay() {
+    fn namespace_labels_are_synced_and_foreign_labels_stay() {
         let naming = NamespaceNaming { mapping: NamespaceMapping::Hashed, plane: Some("plane".into()) };
         let wanted = naming.labels(LogicalClusterId::ROOT, &Map::from_iter([("team".to_owned(), json!("blue"))]));
         let namespace = |labels: Value| json!({"metadata": {"labels": labels}});

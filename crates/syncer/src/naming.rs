@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_control_planes_without_a_name_have_marked_is_theirs() {
+    fn copies_of_unnamed_control_planes_stay_theirs() {
         let text = r#"{"cluster":"root","namespace":"shop","physical":"east"}"#;
         let identity: NamespaceIdentity = serde_json::from_str(text).unwrap();
         assert_eq!((identity.plane.as_deref(), serde_json::to_string(&identity).unwrap()), (None, text.to_owned()));

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_down_is_an_allow_list() {
+    fn synced_kinds_are_an_allow_list() {
         let default = SyncRules::new(&[]);
         let own = SyncRules::new(&[
             "widgets.example.com".into(),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_physical_cluster_has_of_its_own_stays_upstream() {
+    fn cluster_specific_fields_are_never_synced() {
         for (resource, object, local) in [
             ("serviceaccounts", json!({"metadata": {"name": "default"}}), true),
             ("serviceaccounts", json!({"metadata": {"name": "builder"}}), false),

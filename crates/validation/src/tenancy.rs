@@ -36,7 +36,11 @@ pub(super) fn workspace_type(object: &At<'_>, errors: &mut Errors) {
 fn authentication_configurations(spec: &At<'_>, errors: &mut Errors) {
     let field = "authenticationConfigurations";
     if spec.count(field) > MAX_CONFIGURATIONS {
-        errors.invalid(spec.path(field), &spec.count(field).into(), &format!("has at most {MAX_CONFIGURATIONS} entries"));
+        errors.invalid(
+            spec.path(field),
+            &spec.count(field).into(),
+            &format!("has at most {MAX_CONFIGURATIONS} entries"),
+        );
         return;
     }
     for entry in spec.items(field) {

@@ -36,6 +36,9 @@ const BANNED_WORDS: [(&str, &str); 8] = [
 /// Openers of a clause without a head: they name neither the thing nor what it does.
 const OPENERS: [&str; 8] = ["What", "Who", "Whose", "Whom", "How", "Whether", "Where", "Which"];
 
+/// Words for an actor that name none.
+const ACTORS: [&str; 4] = ["nobody", "somebody", "whoever", "whatever"];
+
 /// Columns of a comment line.
 const COMMENT_COLUMNS: usize = 120;
 
@@ -57,6 +60,33 @@ fn doc_comments_start_with_a_noun_or_a_verb() {
     };
     let violations: Vec<String> = sources::all().iter().flat_map(breaks).collect();
     assert_none("a type's doc starts with the noun it is, a function's with the verb it does", &violations);
+}
+
+#[test]
+fn functions_are_named_for_an_effect() {
+    let breaks = |source: &Source| {
+        let names = source.lines().filter_map(function_name).filter(|name| is_headless(name));
+        names.map(|name| format!("{}: {name}", source.name)).collect::<Vec<_>>()
+    };
+    let violations: Vec<String> = sources::all().iter().flat_map(breaks).collect();
+    assert_none(
+        "no name of a function or test opens with a question word or speaks of nobody or somebody",
+        &violations,
+    );
+}
+
+/// Returns the name of the function that a line of code begins.
+fn function_name(line: &str) -> Option<&str> {
+    let (before, name) = line.split_once("fn ")?;
+    let is_item = before.trim().is_empty()
+        || ["pub", "async", "const", "pub(crate)", "pub(super)"].contains(&before.split_whitespace().last()?);
+    is_item.then(|| name.split(['(', '<']).next().unwrap_or_default())
+}
+
+fn is_headless(name: &str) -> bool {
+    let mut words = name.split('_');
+    let opens = words.next().is_some_and(|first| OPENERS.iter().any(|opener| opener.eq_ignore_ascii_case(first)));
+    (opens && name.contains('_')) || name.split('_').any(|word| ACTORS.contains(&word))
 }
 
 #[test]

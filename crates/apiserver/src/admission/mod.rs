@@ -41,8 +41,8 @@ pub(crate) use expressions::Expressions;
 pub(crate) use mounts::is_mountable;
 pub use templates::{QuotaGuard, TemplateCharge, TemplateOwner, TemplateQuotaWrites};
 pub(crate) use usage_limits::LimitContext;
-pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
 pub(crate) use workspace_steps::{begin_deletion, commit_stage, end_step};
+pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
 pub(crate) use workspaces::{WorkspaceContext, ownership};
 
 use portolan_types::{Status, object};

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_means_what_its_authority_may_say() {
+    fn a_certificate_is_limited_to_its_authoritys_scope() {
         let folder = tempfile::tempdir().unwrap();
         let [own, further, proxies, stranger] = [authority(), authority(), authority(), authority()];
         let file = |name: &str, of: &Authority| {

@@ -4,7 +4,6 @@ mod providers;
 mod rbac;
 pub(crate) mod shared_objects;
 mod snapshot;
-mod steps;
 mod usage;
 mod webhook;
 
@@ -16,7 +15,6 @@ pub use rbac::RbacAuthorizer;
 pub(crate) use rbac::{RESOURCES, SCOPES};
 pub(crate) use shared_objects::SharedObjects;
 pub use snapshot::{ClusterRoles, OwnObjects};
-pub(crate) use steps::StepAccess;
 pub(crate) use usage::UsableClusters;
 pub use usage::{UseGrants, identity_of};
 pub(crate) use webhook::{AuthorizedSubject, AuthorizerChain};

@@ -11,14 +11,22 @@ use portolan_types::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::directory::LogicalCluster;
+use crate::{
+    directory::LogicalCluster,
+    front_proxy::{self, FrontProxies},
+};
 
 use super::{ClusterRoles, RbacAuthorizer};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Key under which extension API servers find the authority of client certificates. kube-apiserver writes further
-/// keys only if it has an authority for front proxies, which this server has not.
+/// Key under which extension API servers find the authority of client certificates.
 const CLIENT_CA: &str = "client-ca-file";
+/// Keys under which they find how requests of aggregation name their users, and the values.
+const REQUEST_HEADERS: [(&str, &str); 3] = [
+    ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
+    ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
+    ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+];
 
 /// Objects that extension API servers read. Their data comes from the server's keys.
 static CONFIG_MAPS: LazyLock<[Value; 1]> = LazyLock::new(|| {
@@ -115,11 +123,14 @@ pub(crate) struct SharedObjects {
     rbac: Arc<RbacAuthorizer>,
     /// Authority of client certificates, in PEM.
     client_ca: String,
+    /// Certificates by which extension API servers believe these headers.
+    proxies: FrontProxies,
 }
 
 impl SharedObjects {
-    pub(crate) fn new(rbac: Arc<RbacAuthorizer>, client_ca: String) -> Self {
-        Self { rbac, client_ca }
+    /// Creates a source. `proxy_secret` is what the keys of front proxies are derived from.
+    pub(crate) fn new(rbac: Arc<RbacAuthorizer>, client_ca: String, proxy_secret: &[u8]) -> Self {
+        Self { rbac, client_ca, proxies: FrontProxies::new(proxy_secret) }
     }
 
     /// Returns the shared object of a key, if there is one.
@@ -157,9 +168,20 @@ impl SharedObjects {
     ) -> StoredObject {
         let mut value = with_rules(value, roles);
         if *resource.resource == *"configmaps" {
-            value["data"][CLIENT_CA] = self.client_ca.as_str().into();
+            value["data"] = self.extension_data(cluster.id);
         }
         in_cluster(cluster, resource, value)
+    }
+
+    /// Returns the configuration that extension API servers read.
+    fn extension_data(&self, cluster: LogicalClusterId) -> Value {
+        let mut data = json!({CLIENT_CA: self.client_ca});
+        if let Some(proxy) = self.proxies.of(cluster) {
+            data["requestheader-client-ca-file"] = proxy.pem().into();
+            data["requestheader-allowed-names"] = json!([front_proxy::NAME]).to_string().into();
+            REQUEST_HEADERS.iter().for_each(|(key, value)| data[*key] = (*value).into());
+        }
+        data
     }
 }
 

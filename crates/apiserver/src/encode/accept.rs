@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_what_stands_behind_the_first_equals_sign() {
+    fn parameters_are_split_at_the_first_equals_sign() {
         let header = "a/b; as = Table ;v=v1;v=v2;g=;x=1=2;y=1=;z;  ";
         let [clause] = sorted(header)[..] else { panic!("one range") };
         for (name, expected) in

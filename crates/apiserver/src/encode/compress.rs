@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_ask_get_gzip() {
+    fn only_clients_that_accept_gzip_get_it() {
         for (value, expected) in [("gzip", true), ("deflate, gzip;q=0.5", true), ("gzip;q=0", false), ("br", false)] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_ENCODING, value.parse().unwrap());

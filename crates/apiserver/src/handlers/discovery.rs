@@ -8,11 +8,11 @@ use http::{
 };
 use portolan_kinds::{Kind, discovery};
 use portolan_types::{GroupVersion, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::resource_metrics;
 use crate::{
-    ApiServer, Body,
+    ApiServer, Body, aggregation,
     encode::{self, OBJECT_TYPES, ResponseFormat, aggregated, empty, full},
     kinds::{DiscoveryDocument, ServedKinds},
     request::RequestContext,
@@ -68,6 +68,16 @@ fn shown(api: &ApiServer, call: &RequestContext, served: &ServedKinds) -> Vec<Ar
     kinds
 }
 
+/// Returns a document with the groups of aggregated API servers; `None` without any.
+fn with_groups(own: &DiscoveryDocument, added: Vec<Value>) -> Option<DiscoveryDocument> {
+    if added.is_empty() {
+        return None;
+    }
+    let mut value = own.value.clone();
+    value["items"].as_array_mut()?.extend(added);
+    Some(DiscoveryDocument::new(value))
+}
+
 /// `/api` and `/apis`.
 pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
     let served = api.kinds.served_to(call).await?;
@@ -75,21 +85,21 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
     if let Some(media) = aggregated(&call.headers) {
         let documents = api.kinds.documents(&served);
         let documents = &documents.discovery;
-        let document = if is_core {
-            documents
-                .core
-                .get_or_init(|| DiscoveryDocument::new(discovery::aggregated_core(&shown(api, call, &served))))
-        } else {
-            documents
-                .groups
-                .get_or_init(|| DiscoveryDocument::new(discovery::aggregated_groups(&shown(api, call, &served))))
-        };
-        return answer(document, call, media);
+        if is_core {
+            let core = || DiscoveryDocument::new(discovery::aggregated_core(&shown(api, call, &served)));
+            return answer(documents.core.get_or_init(core), call, media);
+        }
+        let groups = || DiscoveryDocument::new(discovery::aggregated_groups(&shown(api, call, &served)));
+        let own = documents.groups.get_or_init(groups);
+        let added = Box::pin(aggregation::discovered_groups(api, call, &own.value)).await?;
+        return answer(with_groups(own, added).as_ref().unwrap_or(own), call, media);
     }
     let document = if is_core {
         discovery::api_versions(&api.config.public_authority())
     } else {
-        discovery::api_group_list(&shown(api, call, &served))
+        let mut list = discovery::api_group_list(&shown(api, call, &served));
+        Box::pin(aggregation::add_groups(api, call, &mut list)).await?;
+        list
     };
     encode::document(call, &[], &document)
 }
@@ -97,7 +107,10 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
 /// `/apis/<group>`.
 pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
     let kinds = shown(api, call, &*api.kinds.served_to(call).await?);
-    let document = discovery::api_group(&kinds, &call.captures.group);
+    let document = match discovery::api_group(&kinds, &call.captures.group) {
+        Some(own) => Some(own),
+        None => Box::pin(aggregation::group(api, call)).await?,
+    };
     let document = document.ok_or_else(|| routes::not_found_at(&call.path))?;
     // In kube-apiserver a handler answers this path, not the router.
     encode::document(call, &[], &document)

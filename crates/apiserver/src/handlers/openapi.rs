@@ -12,7 +12,7 @@ use portolan_kinds::openapi;
 use portolan_types::{Seams, Status};
 
 use crate::{
-    ApiServer, Body,
+    ApiServer, Body, aggregation,
     encode::{self, empty, finish, full},
     hooks::TextSource,
     kinds::{ApiDocuments, DefinitionCatalog, OpenApiFiles, build_files, swagger_of},
@@ -46,8 +46,8 @@ async fn load_files(
 ) -> Result<(Arc<ApiDocuments>, OpenApiFiles), Status> {
     let served = match &call.view {
         None => kinds.served(call.cluster.id).await?,
-        Some(view) if view.flattened.is_some() => kinds.flattened(view).await?,
         // Not restricted, because it is shared: the schemas of built-in kinds are no secret.
+        Some(view) if view.flattened.is_some() => kinds.flattened(view).await?,
         Some(view) => kinds.viewed(view).await?,
     };
     let documents = kinds.documents(&served);
@@ -66,15 +66,21 @@ async fn load_files(
 /// `/openapi/v3`.
 pub(super) async fn index(api: &Arc<ApiServer>, call: &RequestContext) -> Result<Response<Body>, Status> {
     let (_, documents) = load_files(&api.kinds, &api.config.hooks.texts, call).await?;
-    let value = openapi::index(documents.iter().map(|(name, document)| (name.as_str(), document.hash.as_str())));
+    let mut value = openapi::index(documents.iter().map(|(name, document)| (name.as_str(), document.hash.as_str())));
+    Box::pin(aggregation::add_documents(api, call, &mut value)).await?;
     // kube-apiserver sends this type, although it is wrong.
     Ok(finish(200, "text/plain; charset=utf-8", full(value.to_string())))
 }
 
 /// `/openapi/v3/<name>`: `apis/<group>/<version>` and so on.
-pub(super) async fn document(api: &Arc<ApiServer>, call: &RequestContext) -> Result<Response<Body>, Status> {
+pub(super) async fn document(api: &Arc<ApiServer>, call: &Arc<RequestContext>) -> Result<Response<Body>, Status> {
     let (_, documents) = load_files(&api.kinds, &api.config.hooks.texts, call).await?;
-    let Some(document) = documents.get(&call.captures.rest) else { return Ok(without_body(404)) };
+    let Some(document) = documents.get(&call.captures.rest) else {
+        return match Box::pin(aggregation::version_of_document(api, call)).await? {
+            Some(version) => Box::pin(aggregation::forward(api, call, &version, None)).await,
+            None => Ok(without_body(404)),
+        };
+    };
     let Some(form) = encode::preferred(&call.headers, &V3) else {
         return Ok(with_vary(without_body(406), &["Accept"]));
     };

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use http::Response;
 use portolan_kinds::{Kind, KindTable};
-use portolan_types::{GroupResource, GroupVersionKind, Status, object, quantity::Quantity};
+use portolan_types::{GroupResource, GroupVersionKind, Status, annotations, object, quantity::Quantity};
 use serde_json::{Value, json};
 
 use crate::{
@@ -118,7 +118,29 @@ fn unmeasured(call: &RequestContext) -> Status {
 async fn one(api: &ApiServer, call: &RequestContext, target: &ResourceTarget) -> Result<Value, Status> {
     let key = target.key(call, &call.captures.name).map_err(|_| unmeasured(call))?;
     let found = api.reads.find_object(call, target, &key).await?.ok_or_else(|| unmeasured(call))?;
-    tree(target, &found.stored)
+    tree(target, &found.stored).map(|object| measured_part(&object))
+}
+
+/// Returns the part of a pod or node that its usage depends on. A list holds thousands of them.
+fn measured_part(found: &Value) -> Value {
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "labels"] {
+        if let Some(value) = object::metadata(found).get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    for name in [annotations::PLACEMENT, annotations::SOURCE] {
+        if let Some(text) = object::annotation(found, name) {
+            metadata["annotations"][name] = text.into();
+        }
+    }
+    let mut spec = json!({});
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        if let Some(containers) = found["spec"][list].as_array() {
+            spec[list] = containers.iter().map(|container| json!({"name": container["name"]})).collect();
+        }
+    }
+    json!({"metadata": metadata, "spec": spec})
 }
 
 async fn all(api: &Arc<ApiServer>, call: &RequestContext, target: &ResourceTarget) -> Result<Vec<Value>, Status> {
@@ -129,7 +151,7 @@ async fn all(api: &Arc<ApiServer>, call: &RequestContext, target: &ResourceTarge
         bytes += slice.iter().map(|stored| stored.record.body().len()).sum::<usize>();
         call.charge.grow_to(bytes)?;
         for stored in &slice {
-            objects.push(tree(target, stored)?);
+            objects.push(measured_part(&tree(target, stored)?));
         }
     }
     Ok(objects)
@@ -157,4 +179,22 @@ fn total(item: &Value, name: &str) -> Quantity {
     let amount = |usage: &Value| usage[name].as_str()?.parse::<Quantity>().ok();
     let containers = item["containers"].as_array().into_iter().flatten().map(|container| &container["usage"]);
     containers.chain(item.get("usage")).filter_map(amount).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_holds_what_usage_depends_on_and_no_more() {
+        let annotations = json!({"portolan.dev/placement": "{}", "sync.portolan.dev/source": "{}", "note": "x"});
+        let metadata = json!({"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"},
+            "annotations": annotations, "managedFields": [{}]});
+        let pod = json!({"metadata": metadata, "status": {"phase": "Running"},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "env": [{"name": "A"}]}], "initContainers": [{"name": "i"}]}});
+        let kept = json!({"portolan.dev/placement": "{}", "sync.portolan.dev/source": "{}"});
+        let expected = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"},
+            "annotations": kept}, "spec": {"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}});
+        assert_eq!(measured_part(&pod), expected);
+    }
 }

@@ -24,7 +24,9 @@ pub(super) async fn handle(
     let name = call.captures.subresource.as_str();
     let subresource = target.kind.subresource(name).ok_or_else(|| missing(call, &target))?;
     let verb = call.attributes.verb.as_str();
-    if !subresource.verbs.iter().any(|own| **own == *verb) || (target.list_is_computed() && verb != "get") {
+    // OPTIONS has no verb: only a right to all of them covers it.
+    let has_verb = subresource.verbs.iter().any(|own| **own == *verb) || (verb.is_empty() && resolve::is_proxied(call));
+    if !has_verb || (target.list_is_computed() && verb != "get") {
         return Err(method_not_allowed());
     }
     if let Some(view) = &call.view {

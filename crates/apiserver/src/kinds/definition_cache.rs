@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_settings_are_readable() {
         let (mut state, cluster) = (DefinitionCache::default(), LogicalClusterId::ROOT);
         assert!(matches!(state.missing(cluster), Some(MissingDefinitions::All)), "nothing is known at first");
         state.entry(cluster).is_whole = true;

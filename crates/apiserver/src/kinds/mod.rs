@@ -26,8 +26,8 @@ use crate::reach;
 
 pub(crate) use catalog::{DefinitionCatalog, DefinitionWriteGuard};
 pub(crate) use discovery_documents::DiscoveryDocument;
-pub(crate) use viewed::waiting_kind;
 pub(crate) use openapi_files::{ApiDocuments, OpenApiFiles, build_files, swagger_of};
+pub(crate) use viewed::waiting_kind;
 
 /// Surface with the documents that describe it.
 pub(crate) struct ServedKinds {

@@ -42,7 +42,7 @@ async fn requests_beyond_the_limits_get_429() {
 }
 
 #[test]
-fn permits_are_limited_per_tenant_whatever_its_workspaces() {
+fn permits_are_limited_per_tenant_across_workspaces() {
     let limits =
         Limits { watches: 16, watches_per_cluster: 4, streams: 16, streams_per_cluster: 4, ..Limits::default() };
     let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
@@ -95,7 +95,7 @@ fn bytes_are_shared_between_tenants_and_small_amounts_are_free() {
 }
 
 #[test]
-fn webhook_permits_are_limited_per_tenant_whatever_its_workspaces() {
+fn webhook_permits_are_limited_per_tenant_across_workspaces() {
     let limits = Limits { webhooks: 8, webhooks_per_tenant: 4, ..Limits::default() };
     let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
     let permits = RequestLimiter::new(&limits, &metrics);

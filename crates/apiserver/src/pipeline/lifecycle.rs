@@ -7,7 +7,6 @@ use portolan_types::Status;
 
 use crate::{
     authn::{AccessContext, AskingUser, Identity, Impersonation, authorize_impersonation},
-    authz::StepAccess,
     directory::LogicalCluster,
     permission_policy::PolicySources,
     request::method_not_allowed,
@@ -16,7 +15,7 @@ use crate::{
         path::RequestedCluster,
         routes::{self, Route, RouteEndpoint, RoutePolicy},
     },
-    views::{LifecycleView, StepAddress},
+    views::{LifecycleView, StepAccess, StepAddress},
 };
 
 use super::{

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_with_their_reason() {
+    fn faults_are_reported_with_their_reason() {
         let ((certificate, key), (_, other)) = (pair(), pair());
         let pair = InspectedPair { certificate: &certificate, key: &key };
         let inspect = |pair, names: &[&str], now: &str| {

@@ -150,7 +150,7 @@ impl SharedParts {
         let (storage, rbac) = (self.storage.clone(), self.rbac.clone());
         ReadContext {
             storage: storage.clone(),
-            shared: SharedObjects::new(rbac.clone(), pki.ca.clone()),
+            shared: SharedObjects::new(rbac.clone(), pki.ca.clone(), &pki.continue_key),
             url: config.public_url(),
             reach: ReachContext { storage, rbac, computes_nodes: config.computes_nodes },
             conversion: self.conversion.clone(),

@@ -20,6 +20,7 @@ mod consent;
 mod events;
 pub(crate) mod flattened;
 mod lifecycle;
+mod steps;
 mod view;
 
 pub(crate) use address::{FLATTENED_SEGMENTS, SEGMENTS, export_of, flattened_export_of};
@@ -28,4 +29,5 @@ pub(crate) use consent::ViewedExport;
 pub(crate) use consent::{Answer, Grant};
 pub(crate) use events::{ViewEvents, WatchedResource};
 pub(crate) use lifecycle::{LifecycleView, STEP_SEGMENTS, StepAddress};
+pub(crate) use steps::StepAccess;
 pub(crate) use view::{ApiView, Members};

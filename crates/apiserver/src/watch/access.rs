@@ -7,12 +7,12 @@ use portolan_types::{Reason, Status};
 
 use crate::{
     authn::AccessContext,
-    authz::{AuthorizationDecision, StepAccess, authorize_provider},
+    authz::{AuthorizationDecision, authorize_provider},
     kinds::DefinitionCatalog,
     permission_policy::PolicySources,
     reach::{ClusterReach, ReachRights},
     request::{RequestContext, ResourceTarget},
-    views::{ApiView, LifecycleView},
+    views::{ApiView, LifecycleView, StepAccess},
 };
 
 use super::WatchContext;

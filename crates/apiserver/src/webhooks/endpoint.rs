@@ -3,13 +3,18 @@
 use std::{borrow::Cow, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use portolan_types::LogicalClusterId;
 use serde_json::Value;
 
 use super::{
     WebhookContext,
     client::{WebhookAddress, WebhookRequestBody, WebhookResponse, with_timeout},
+    service::WebhookService,
 };
+use crate::front_proxy::ProxyIdentity;
 
 const HTTPS: u16 = 443;
 
@@ -19,6 +24,17 @@ pub(crate) struct WebhookEndpoint {
     target: EndpointTarget,
     /// Certificates in PEM that the server's must chain to; empty for the system's.
     ca_bundle: Arc<[u8]>,
+}
+
+/// Request for another API server.
+pub(crate) struct ForwardedRequest<'a> {
+    /// Logical cluster that names the server.
+    pub(crate) cluster: LogicalClusterId,
+    /// Path and query, which come after the path of the endpoint.
+    pub(crate) path: &'a str,
+    pub(crate) request: Request<Bytes>,
+    /// Certificate of this server.
+    pub(crate) identity: Option<&'a ProxyIdentity>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,18 +86,46 @@ impl WebhookEndpoint {
         cluster: LogicalClusterId,
         call: WebhookRequestBody,
     ) -> Result<WebhookResponse, String> {
-        let (url, service) = match &self.target {
-            EndpointTarget::Url(url) => (Cow::Borrowed(url), None),
+        let unfound =
+            |url: &str, name: &str| format!("Post {:?}: service {name:?} not found", with_timeout(url, call.timeout));
+        let (url, service) = self.address(webhooks, cluster).map_err(|(url, name)| unfound(&url, name))?;
+        let address = WebhookAddress { url: &url, service, ca_bundle: &self.ca_bundle, identity: None };
+        webhooks.clients.post(cluster, address, call).await
+    }
+
+    /// Sends a request to another API server. The answer is returned as it arrives.
+    ///
+    /// # Errors
+    /// The failure in the words of Go's client, without any text of the other side.
+    pub(crate) async fn send(
+        &self,
+        webhooks: &WebhookContext,
+        forwarded: ForwardedRequest<'_>,
+    ) -> Result<Response<Incoming>, String> {
+        let ForwardedRequest { cluster, path, request, identity } = forwarded;
+        let unfound = |name: &str| format!("service {name:?} not found");
+        let (url, service) = self.address(webhooks, cluster).map_err(|(_, name)| unfound(name))?;
+        let url = format!("{}{path}", url.trim_end_matches('/'));
+        let address = WebhookAddress { url: &url, service, ca_bundle: &self.ca_bundle, identity };
+        webhooks.clients.send(cluster, address, request).await
+    }
+
+    /// Returns the URL, and the Service that it means; the error has the URL and the name of a Service that is none.
+    fn address(
+        &self,
+        webhooks: &WebhookContext,
+        cluster: LogicalClusterId,
+    ) -> Result<(Cow<'_, str>, Option<WebhookService>), (String, &str)> {
+        match &self.target {
+            EndpointTarget::Url(url) => Ok((Cow::Borrowed(url), None)),
             EndpointTarget::Service { namespace, name, path, port } => {
                 let url = format!("https://{name}.{namespace}.svc:{port}{path}");
-                let service = webhooks.services.service(cluster, namespace, name).ok_or_else(|| {
-                    format!("Post {:?}: service {name:?} not found", with_timeout(&url, call.timeout))
-                })?;
-                (Cow::Owned(url), Some(service))
+                match webhooks.services.service(cluster, namespace, name) {
+                    Some(service) => Ok((Cow::Owned(url), Some(service))),
+                    None => Err((url, name)),
+                }
             }
-        };
-        let address = WebhookAddress { url: &url, service, ca_bundle: &self.ca_bundle };
-        webhooks.clients.post(cluster, address, call).await
+        }
     }
 }
 

@@ -10,7 +10,7 @@ mod trust;
 pub use client::WebhookAddresses;
 pub(crate) use client::{CheckedAddresses, WebhookClients, WebhookRequestBody, WebhookResponse};
 pub(crate) use configured::{ConfiguredWebhook, WebhookCallError, WebhookConfigError};
-pub(crate) use endpoint::WebhookEndpoint;
+pub(crate) use endpoint::{ForwardedRequest, WebhookEndpoint};
 pub(crate) use service::ServiceNetwork;
 pub(crate) use trust::config as trust_of_bundle;
 

@@ -111,7 +111,7 @@ async fn strangers_cannot_tell_which_logical_clusters_there_are() {
 }
 
 #[tokio::test]
-async fn bindings_open_what_they_name() {
+async fn bindings_serve_the_named_resources() {
     let plane = Plane::new().await;
     let (admin, ann) = (plane.admin(), plane.as_user("ann"));
     let refused = ann.get(MAPS).await.expect(403);
@@ -130,7 +130,7 @@ async fn bindings_open_what_they_name() {
 }
 
 #[tokio::test]
-async fn nobody_grants_what_they_do_not_hold() {
+async fn grants_are_limited_to_held_rights() {
     let plane = Plane::new().await;
     let (admin, ann) = (plane.admin(), plane.as_user("ann"));
     admin.post(&format!("{RBAC}/clusterrolebindings"), binding("b", "ann", "admin")).await.expect(201);
@@ -166,7 +166,7 @@ async fn names_in_rules_are_for_reads_of_one_object_by_a_selector_not_for_deleti
 }
 
 #[tokio::test]
-async fn shared_roles_that_collect_a_new_one_have_a_new_revision_and_watchers_are_told() {
+async fn aggregated_shared_roles_get_a_new_revision_and_an_event() {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let admin = Plane::new().await.admin();
     let rule = json!({"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get"]});
@@ -195,7 +195,7 @@ async fn shared_roles_that_collect_a_new_one_have_a_new_revision_and_watchers_ar
 }
 
 #[tokio::test]
-async fn a_shared_object_that_leaves_a_selector_is_told_as_gone() {
+async fn a_shared_object_that_leaves_a_selector_is_sent_as_deleted() {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let admin = Plane::new().await.admin();
     let list = admin.get(ROLES).await.expect(200).json();
@@ -645,7 +645,7 @@ async fn reviews_answer_questions() {
 }
 
 #[tokio::test]
-async fn whoever_makes_a_workspace_may_use_it() {
+async fn the_creator_of_a_workspace_may_use_it() {
     let plane = Plane::new().await;
     let (admin, ann) = (plane.admin(), plane.as_user("ann"));
     let role = json!({
@@ -660,7 +660,7 @@ async fn whoever_makes_a_workspace_may_use_it() {
 }
 
 #[tokio::test]
-async fn forged_identity_headers_are_nobodys() {
+async fn forged_identity_headers_authenticate_as_anonymous() {
     let plane = Plane::new().await;
     for name in ["x-remote-user", "X_Remote_User", "x-remote-group"] {
         let request =
@@ -840,7 +840,7 @@ async fn an_own_copy_of_a_shared_binding_makes_members_of_whom_it_adds() {
 }
 
 #[tokio::test]
-async fn whom_somebody_inside_acts_as_is_no_stranger() {
+async fn a_user_impersonated_inside_a_workspace_is_no_stranger() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     workspace(&admin, "a").await;

@@ -21,7 +21,7 @@ fn pod(name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_quota_is_charged_for_what_is_written_and_for_nothing_else() {
+async fn a_quota_is_charged_for_writes_only() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     quota(&admin, "q", json!({"hard": {"pods": "1", "requests.cpu": "1"}}), json!({"pods": "0", "requests.cpu": "0"}))
@@ -68,7 +68,7 @@ async fn a_quota_is_charged_for_what_is_written_and_for_nothing_else() {
 }
 
 #[tokio::test]
-async fn pods_get_what_kubernetes_gives_them_and_nobody_owns_it() {
+async fn pod_defaults_of_kubernetes_have_no_field_owner() {
     let admin = Plane::new().await.admin();
     let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}]}});
     admin.post("/api/v1/namespaces/default/limitranges", range).await.expect(201);
@@ -150,7 +150,7 @@ async fn pods_that_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_several_containers_is_told_once() {
+async fn equal_errors_of_containers_are_reported_once() {
     let admin = Plane::new().await.admin();
     let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}});
     admin.post("/api/v1/namespaces/default/limitranges", range).await.expect(201);
@@ -334,7 +334,7 @@ async fn quotas_that_are_made_at_once_are_not_too_many() {
 }
 
 #[tokio::test]
-async fn who_may_escalate_one_role_may_not_make_it() {
+async fn escalate_does_not_imply_create() {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let plane = Plane::new().await;
     let (admin, ann) = (plane.admin(), plane.as_user("ann"));

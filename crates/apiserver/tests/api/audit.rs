@@ -100,7 +100,7 @@ async fn events_name_user_object_workspace_and_decision() {
 }
 
 #[tokio::test]
-async fn impersonators_are_named_beside_those_they_act_as() {
+async fn impersonators_are_named_with_the_impersonated_user() {
     let folder = tempfile::tempdir().unwrap();
     let plane =
         plane(config(folder.path(), "omitStages: [RequestReceived]\nrules: [{level: Metadata, users: [admin]}]")).await;

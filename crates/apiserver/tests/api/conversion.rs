@@ -108,7 +108,7 @@ async fn objects_are_shown_in_the_version_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_only_tried_is_converted_there_and_back() {
+async fn a_dry_run_is_converted_in_both_directions() {
     let (plane, server) = (plane().await, WebhookServer::start(convert).await);
     let admin = plane.admin();
     define(&admin, definition(server.client("/convert"))).await;
@@ -175,7 +175,7 @@ async fn fields_are_owned_in_the_version_that_they_were_written_in() {
 }
 
 #[tokio::test]
-async fn events_are_converted_once_for_all_who_watch_a_version() {
+async fn events_are_converted_once_per_version() {
     let (plane, server) = (plane().await, WebhookServer::start(convert).await);
     let admin = plane.admin();
     define(&admin, definition(server.client("/convert"))).await;
@@ -270,7 +270,7 @@ fn defaulted(webhook: Option<Value>) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_read_has_the_defaults_of_the_version_that_it_is_stored_in() {
+async fn stored_objects_get_the_defaults_of_their_stored_version() {
     let plane = plane().await;
     let admin = plane.admin();
     define(&admin, defaulted(None)).await;
@@ -349,7 +349,7 @@ async fn fails(admin: &Client, client: Value, says: &str) {
 }
 
 #[tokio::test]
-async fn a_webhook_that_fails_harms_only_what_it_would_have_to_convert() {
+async fn a_failing_conversion_webhook_affects_only_its_own_objects() {
     let (plane, server) = (plane().await, WebhookServer::start(failing).await);
     let admin = plane.admin();
     define(&admin, definition(server.client("/convert"))).await;
@@ -445,7 +445,7 @@ async fn made(admin: &Client, sort: &str, failure_policy: &str) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_converted_for_a_policy_is_as_its_failure_policy_says() {
+async fn a_failed_conversion_follows_the_policys_failure_policy() {
     let (plane, server) = (plane().await, WebhookServer::start(failing).await);
     let admin = plane.admin();
     define(&admin, definition(server.client("/refuses"))).await;
@@ -467,7 +467,7 @@ async fn what_cannot_be_converted_for_a_policy_is_as_its_failure_policy_says() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_converted_for_a_webhook_is_refused_as_upstream_does() {
+async fn a_failed_conversion_for_a_webhook_is_refused_as_in_kubernetes() {
     let (plane, server) = (plane().await, WebhookServer::start(failing).await);
     let admin = plane.admin();
     define(&admin, definition(server.client("/refuses"))).await;
@@ -564,7 +564,7 @@ async fn patient() -> Plane {
 }
 
 #[tokio::test]
-async fn mutating_webhooks_share_what_is_converted_until_one_changes_it() {
+async fn mutating_webhooks_share_a_conversion_until_the_object_changes() {
     let reply = |path: &str, request: &Value| match path {
         "/convert" => convert(path, request),
         _ => Reply::Response(json!({"allowed": true})),

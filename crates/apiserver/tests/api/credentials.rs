@@ -89,7 +89,7 @@ async fn a_watch_in_anothers_name_ends_with_the_right_to_it() {
 }
 
 #[tokio::test]
-async fn a_token_from_the_file_is_for_this_server_and_for_nobody_else() {
+async fn a_token_of_the_file_has_this_servers_audience_only() {
     let plane = Plane::new().await;
     let (admin, own) = (plane.admin(), plane.api.tokens().issuer().to_owned());
     let none = json!({"user": {}, "error": "invalid bearer token"});
@@ -116,7 +116,7 @@ async fn a_token_from_the_file_is_for_this_server_and_for_nobody_else() {
 }
 
 #[tokio::test]
-async fn strangers_are_told_the_same_of_places_that_are_there_and_that_are_not() {
+async fn strangers_get_equal_answers_for_existing_and_missing_workspaces() {
     let plane = Plane::new().await;
     let workspaces = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
     plane.admin().post(workspaces, json!({"metadata": {"name": "secret"}})).await.expect(201);
@@ -165,7 +165,7 @@ async fn a_lifetime_beyond_the_longest_is_shortened_with_a_warning() {
 }
 
 #[tokio::test]
-async fn a_new_signing_key_logs_nobody_out_while_the_old_one_verifies() {
+async fn a_new_signing_key_keeps_sessions_while_the_old_one_verifies() {
     let folder = tempfile::tempdir().unwrap();
     let (store, data) = (portolan_store::memory(), folder.path().join("data"));
     let config = || portolan_apiserver::ApiServerConfig::in_directory(data.clone(), portolan_types::Seams::system());

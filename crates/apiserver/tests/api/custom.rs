@@ -144,7 +144,7 @@ async fn a_resource_is_served_as_soon_as_it_is_established_and_only_where_it_is_
 }
 
 #[tokio::test]
-async fn who_uses_a_version_that_is_on_its_way_out_is_told() {
+async fn a_deprecated_version_has_a_warning() {
     const OLD: &str = "/apis/example.dev/v1beta1/namespaces/default/widgets";
     let admin = Plane::new().await.admin();
     let mut crd = widgets();
@@ -289,7 +289,7 @@ async fn the_definitions_of_a_logical_cluster_have_a_bounded_size() {
 }
 
 #[tokio::test]
-async fn groups_of_definitions_are_told_by_name() {
+async fn groups_of_definitions_are_listed_by_name() {
     let admin = Plane::new().await.admin();
     for (plural, kind, group) in
         [("as", "A", "test.dev"), ("bs", "B", "bar.dev"), ("cs", "C", "zoo.dev"), ("ds", "D", "bar.dev")]

@@ -64,7 +64,7 @@ async fn goes_on(plane: &Plane) {
 }
 
 #[tokio::test]
-async fn a_damaged_quota_refuses_what_it_may_count() {
+async fn a_damaged_quota_refuses_objects_that_it_may_count() {
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "5"}}});
     let (plane, _folder) = damaged(furnish, &[(QUOTAS, quota.clone())]).await;
     let (admin, name) = (plane.admin(), Some("resourcequotas/default/q"));
@@ -144,7 +144,7 @@ fn binding(name: &str, policy: &str) -> Value {
 }
 
 #[tokio::test]
-async fn damaged_webhooks_and_policies_refuse_what_they_may_be_asked_about() {
+async fn damaged_webhooks_and_policies_refuse_matching_requests() {
     let nothing = json!({"metadata": {"name": "x"}});
     for (resource, object, whole, refuses, and_deletions) in [
         ("validatingwebhookconfigurations", nothing.clone(), None, true, true),
@@ -185,7 +185,7 @@ async fn damaged_webhooks_and_policies_refuse_what_they_may_be_asked_about() {
 }
 
 #[tokio::test]
-async fn a_damaged_class_refuses_what_names_none() {
+async fn a_damaged_default_class_refuses_objects_without_a_class() {
     let storage = json!({"metadata": {"name": "s"}, "provisioner": "p"});
     let ingress = json!({"metadata": {"name": "i"}, "spec": {"controller": "a.b/c"}});
     let objects =
@@ -228,7 +228,7 @@ async fn definitions_and_roles_are_written_beside_damaged_ones() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_was_deleted_unread_is_made_anew_with_all_that_is_in_it() {
+async fn a_damaged_workspace_deleted_unread_is_restored_with_its_content() {
     let whole = async |admin: &Client| {
         admin.post(WORKSPACES, json!({"metadata": {"name": "whole"}})).await.expect(201);
     };
@@ -256,7 +256,7 @@ async fn a_workspace_that_was_deleted_unread_is_made_anew_with_all_that_is_in_it
 }
 
 #[tokio::test]
-async fn a_workspace_is_not_made_anew_of_a_logical_cluster_whose_end_begins_meanwhile() {
+async fn a_workspace_is_not_restored_from_a_terminating_logical_cluster() {
     let store = Faulty::over(portolan_store::memory());
     let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
     let (admin, team) = (plane.admin(), json!({"metadata": {"name": "team"}}));

@@ -83,7 +83,7 @@ async fn health_version_and_numbers() {
 }
 
 #[tokio::test]
-async fn what_checks_of_health_came_to_is_counted_apart() {
+async fn results_of_health_checks_have_their_own_metric() {
     struct Failing(AtomicBool);
     impl portolan_apiserver::hooks::ReadyCheck for Failing {
         fn name(&self) -> &str {
@@ -125,7 +125,7 @@ async fn what_checks_of_health_came_to_is_counted_apart() {
 }
 
 #[tokio::test]
-async fn keys_of_tokens_go_to_those_who_take_them_as_what_they_are() {
+async fn token_keys_are_served_in_the_accepted_media_types() {
     let admin = Plane::new().await.admin();
     let (keys, configuration) = ("/openid/v1/jwks", "/.well-known/openid-configuration");
     let answer = admin.get(keys).await.expect(200);
@@ -202,7 +202,7 @@ async fn openapi_documents_have_stable_addresses() {
 }
 
 #[tokio::test]
-async fn what_is_around_versions_has_documents_too_the_same_for_all() {
+async fn openapi_documents_of_shared_paths_are_equal_for_all() {
     let admin = Plane::new().await.admin();
     define(&admin, widgets()).await;
     let index = admin.get("/openapi/v3").await.expect(200).json();
@@ -277,7 +277,7 @@ async fn every_answer_has_an_audit_id_and_none_is_cached() {
 }
 
 #[tokio::test]
-async fn pods_out_of_reach_say_so() {
+async fn pods_out_of_reach_have_a_condition() {
     let admin = Plane::new().await.admin();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
     let made = admin.post("/api/v1/namespaces/default/pods", pod).await.expect(201).json();
@@ -340,7 +340,7 @@ async fn the_whole_store_is_handed_to_whom_everything_is_allowed() {
 }
 
 #[tokio::test]
-async fn what_is_deprecated_says_so_also_where_it_fails() {
+async fn deprecated_versions_warn_also_on_errors() {
     let admin = Plane::new().await.admin();
     let parts = admin.get("/api/v1/componentstatuses").await.expect(200);
     assert_eq!(parts.headers["warning"], "299 - \"v1 ComponentStatus is deprecated in v1.19+\"");
@@ -372,7 +372,7 @@ async fn reasons_of_bad_health_are_for_the_administrator() {
 
 /// The store that a server has just opened cannot be reached any more, and nothing of it is known yet.
 #[tokio::test(start_paused = true)]
-async fn health_is_told_at_once_and_without_reasons_while_the_store_does_not_answer() {
+async fn health_answers_at_once_while_the_store_does_not() {
     struct Etcd;
     impl portolan_apiserver::hooks::ReadyCheck for Etcd {
         fn name(&self) -> &str {
@@ -450,7 +450,7 @@ async fn openapi_documents_have_one_hash_in_all_forms() {
 }
 
 #[tokio::test]
-async fn what_an_old_path_contradicts_is_told_to_those_who_may_watch() {
+async fn a_conflicting_old_path_is_reported_to_permitted_watchers() {
     let plane = Plane::new().await;
     let path = "/api/v1/watch/namespaces/default/pods/p?fieldSelector=metadata.name=q";
     plane.as_user("nobody").get(path).await.expect(403);
@@ -469,7 +469,7 @@ fn is_page(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_no_part_of_the_api_is_not_found_in_a_line_of_text() {
+async fn unknown_paths_are_404_in_plain_text() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     define(&admin, widgets()).await;

@@ -15,7 +15,7 @@ async fn names(client: &Client, path: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_workspace_says_whom_extension_servers_may_trust() {
+async fn every_workspace_publishes_its_extension_authentication() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     let workspace = json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "a"}});
@@ -23,7 +23,13 @@ async fn every_workspace_says_whom_extension_servers_may_trust() {
     for client in [admin.clone(), admin.at("root:a")] {
         let map = client.get(&format!("{MAPS}/{NAME}")).await.expect(200).json();
         let keys: Vec<&String> = map["data"].as_object().unwrap().keys().collect();
-        assert_eq!(keys, ["client-ca-file"], "there is no authority for front proxies");
+        let headers =
+            ["requestheader-extra-headers-prefix", "requestheader-group-headers", "requestheader-username-headers"];
+        let authorities = ["requestheader-allowed-names", "requestheader-client-ca-file"];
+        let mut expected = [&["client-ca-file"][..], &headers, &authorities].concat();
+        expected.sort_unstable();
+        assert_eq!(keys, expected);
+        assert_eq!(map["data"]["requestheader-allowed-names"], r#"["portolan-front-proxy"]"#);
         assert!(map["data"]["client-ca-file"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
         assert_eq!(map["metadata"]["namespace"], "kube-system");
         let only = format!("?fieldSelector=metadata.name={NAME}");
@@ -40,7 +46,7 @@ async fn every_workspace_says_whom_extension_servers_may_trust() {
 }
 
 #[tokio::test]
-async fn who_is_bound_to_the_reader_reads_that_and_nothing_else() {
+async fn the_reader_role_grants_reads_only() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     assert_eq!(names(&admin, &format!("{RBAC}/roles")).await, ["extension-apiserver-authentication-reader"]);

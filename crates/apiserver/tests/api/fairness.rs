@@ -120,7 +120,7 @@ async fn a_body_that_does_not_come_ends_soon_and_holds_no_seat() {
 }
 
 #[tokio::test]
-async fn who_writes_to_a_store_whose_queue_is_full_is_told_to_come_back() {
+async fn a_full_queue_is_answered_with_retry_after() {
     let store = Faulty::over(portolan_store::memory());
     let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
     let admin = plane.admin();

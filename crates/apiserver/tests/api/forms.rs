@@ -17,7 +17,7 @@ fn daemons() -> Value {
 }
 
 #[tokio::test]
-async fn lists_of_nothing_are_what_go_makes_of_them() {
+async fn empty_lists_match_gos_encoding() {
     let admin = Plane::new().await.admin();
     let (old, new) = (metadata("PartialObjectMetadataList", "v1beta1"), metadata("PartialObjectMetadataList", "v1"));
     for (path, accept, key, expected) in [
@@ -33,7 +33,7 @@ async fn lists_of_nothing_are_what_go_makes_of_them() {
 }
 
 #[tokio::test]
-async fn metadata_is_shown_without_what_conversion_writes() {
+async fn metadata_is_shown_without_conversion_annotations() {
     let admin = Plane::new().await.admin();
     let made = admin.post(DAEMONS, daemons()).await.expect(201).json();
     assert_eq!(made["metadata"]["annotations"]["deprecated.daemonset.template.generation"], "1");

@@ -102,7 +102,7 @@ async fn admission_changes_refuses_and_may_even_panic() {
 }
 
 #[tokio::test]
-async fn reviews_streams_and_readiness_are_answered_by_who_knows() {
+async fn reviews_streams_and_readiness_have_their_own_handlers() {
     let admin = plane().await.admin();
     let path = "/apis/portolan.dev/v1alpha1/namespaces/default/placementexplanations";
     let asked = json!({"metadata": {"name": "x"}, "spec": {"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
@@ -133,7 +133,7 @@ impl PodStreams for Endless {
 }
 
 #[tokio::test]
-async fn what_lasts_is_bounded_apart_and_health_is_always_answered() {
+async fn long_requests_have_their_own_bound_and_health_always_answers() {
     let plane = Plane::with(|config| {
         config.hooks.streams = Arc::new(Endless);
         config.limits.streams_per_cluster = 1;

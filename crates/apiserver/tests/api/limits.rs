@@ -109,7 +109,7 @@ async fn the_bytes_of_a_workspace_are_limited_too_and_the_server_has_limits_of_i
 }
 
 #[tokio::test]
-async fn workspaces_below_count_for_those_that_hold_them() {
+async fn descendant_workspaces_count_for_their_ancestors() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     make(&admin, "shop", json!({MAX_OBJECTS: "30"})).await;
@@ -123,7 +123,7 @@ async fn workspaces_below_count_for_those_that_hold_them() {
 }
 
 #[tokio::test]
-async fn a_tenant_cannot_lift_what_limits_it() {
+async fn a_tenant_cannot_lift_its_limits() {
     let plane = Plane::new().await;
     let (admin, ann) = (plane.admin(), plane.as_user("ann"));
     let_in(&admin, "ann", json!(["create", "get", "patch", "update"])).await;

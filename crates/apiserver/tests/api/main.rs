@@ -5,6 +5,7 @@
 
 mod access;
 mod admission;
+mod aggregation;
 mod audit;
 mod bad_input;
 mod common;
@@ -24,6 +25,7 @@ mod identities;
 mod limits;
 mod mutating;
 mod nowhere;
+mod one_pane;
 mod outcomes;
 mod plans;
 mod policies;

@@ -166,7 +166,7 @@ async fn a_policy_lays_objects_over_and_patches() {
 }
 
 #[tokio::test]
-async fn what_a_policy_adds_is_completed_and_validated() {
+async fn fields_added_by_a_policy_are_defaulted_and_validated() {
     let admin = Plane::new().await.admin();
     let side = r#"Object{spec: Object.spec{containers: [Object.spec.containers{name: "side", image: "side:1"}]}}"#;
     bind(&admin, "p", &[side], json!({"matchConstraints": rules("pods")}), json!({})).await;
@@ -222,7 +222,7 @@ async fn a_policy_that_cannot_compile_is_refused() {
 }
 
 #[tokio::test]
-async fn mutations_are_counted_with_what_was_wrong() {
+async fn mutations_are_counted_with_their_errors() {
     let admin = Plane::new().await.admin();
     let good = "Object{metadata: Object.metadata{labels: {'l': 'm'}}}";
     bind(

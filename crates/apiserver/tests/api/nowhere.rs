@@ -23,7 +23,7 @@ async fn allow(admin: &Client, user: &str) {
 }
 
 #[tokio::test]
-async fn a_workspace_that_does_not_exist_is_named_to_those_who_may_look_for_it() {
+async fn a_missing_workspace_is_named_to_users_who_may_list_workspaces() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     allow(&admin, "ann").await;

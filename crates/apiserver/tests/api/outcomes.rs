@@ -15,7 +15,7 @@ fn warnings(answer: &Answer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_patched_into_something_else_is_refused_in_upstreams_order() {
+async fn a_patch_of_the_identity_is_refused_in_kubernetes_order() {
     let admin = Plane::new().await.admin();
     admin.post(MAPS, config_map("there", json!({}))).await.expect(201);
     let none = "the name of the object (there based on URL) was undeterminable: name must be provided";
@@ -58,7 +58,7 @@ async fn what_is_patched_into_something_else_is_refused_in_upstreams_order() {
 }
 
 #[tokio::test]
-async fn what_ends_gos_decoder_is_told_before_what_it_keeps_for_its_end() {
+async fn fatal_decoding_errors_precede_strict_ones() {
     let admin = Plane::new().await.admin();
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     admin.post(leases, json!({"metadata": {"name": "there"}})).await.expect(201);
@@ -91,7 +91,7 @@ async fn fields_of_no_version_are_warned_of() {
 }
 
 #[tokio::test]
-async fn an_apply_names_what_it_is_for() {
+async fn an_apply_names_its_kind() {
     let admin = Plane::new().await.admin();
     admin.post(MAPS, config_map("there", json!({}))).await.expect(201);
     for (name, metadata, says) in [
@@ -121,7 +121,7 @@ async fn directives_that_meet_nothing_are_unknown_fields() {
 }
 
 #[tokio::test]
-async fn who_sends_a_link_to_an_update_keeps_it() {
+async fn an_update_with_a_self_link_keeps_it() {
     let admin = Plane::new().await.admin();
     let linked = json!({"metadata": {"name": "there", "selfLink": "/x"}});
     let made = admin.post(MAPS, linked.clone()).await.expect(201).json();

@@ -46,7 +46,7 @@ fn denied(message: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_policy_refuses_what_its_expressions_do_not_hold_for() {
+async fn a_policy_refuses_objects_that_fail_its_expressions() {
     let admin = Plane::new().await.admin();
     admin.merge("/api/v1/namespaces/default", json!({"metadata": {"labels": {"team": "a"}}})).await.expect(200);
     for (case, policy, binding, code, message) in [
@@ -245,7 +245,7 @@ async fn other_versions_are_judged_where_they_are_equivalent() {
 }
 
 #[tokio::test]
-async fn parameters_are_what_the_binding_names() {
+async fn parameters_are_named_by_the_binding() {
     let admin = Plane::new().await.admin();
     let definition = json!({
         "metadata": {"name": "limits.example.com"},
@@ -371,7 +371,7 @@ async fn parameters_are_read_up_to_a_bound_over_all_bindings() {
 }
 
 #[tokio::test]
-async fn what_admission_is_configured_with_is_bounded_in_number_and_bytes() {
+async fn admission_configurations_are_bounded_by_count_and_bytes() {
     let hook = |name: &str| json!({"metadata": {"name": name}, "webhooks": []});
     let binding =
         |name: &str| json!({"metadata": {"name": name}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
@@ -436,7 +436,7 @@ async fn taken(admin: &Client, path: &str, object: impl Fn(usize) -> Value) -> u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn writes_that_race_do_not_go_over_the_bounds_of_what_admission_is_configured_with() {
+async fn racing_writes_respect_the_bounds_of_admission_configurations() {
     let hooks = format!("{GROUP}/mutatingwebhookconfigurations");
     let hook = |n: usize| json!({"metadata": {"name": format!("h{n}"), "annotations": {"a": "x".repeat(9000)}}, "webhooks": []});
     let admin = Plane::with(|config| config.limits.admission_objects = 3).await.admin();

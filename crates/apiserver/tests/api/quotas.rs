@@ -52,7 +52,7 @@ async fn of_a_thousand_creates_at_once_as_many_are_let_through_as_a_quota_allows
 }
 
 #[tokio::test]
-async fn those_who_wait_for_each_other_are_charged_together() {
+async fn concurrent_charges_share_a_batch() {
     const MADE: usize = 200;
     let plane = Plane::with(|config| config.limits.writes = 2000).await;
     let admin = plane.admin();
@@ -74,7 +74,7 @@ async fn those_who_wait_for_each_other_are_charged_together() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_one_of_those_charged_together_harms_no_other() {
+async fn a_failed_charge_affects_no_other_in_its_batch() {
     let plane = Plane::with(|config| config.limits.writes = 2000).await;
     let admin = plane.admin();
     quota(&admin, "q", json!({"hard": {"configmaps": "100"}}), json!({"configmaps": "0"})).await;
@@ -92,7 +92,7 @@ async fn what_is_wrong_with_one_of_those_charged_together_harms_no_other() {
 }
 
 #[tokio::test]
-async fn those_charged_together_are_told_that_the_store_fails() {
+async fn a_batched_charge_reports_the_store_failure_to_each_writer() {
     let store = Faulty::over(portolan_store::memory());
     let mut config = portolan_apiserver::ApiServerConfig::in_memory(Seams::system());
     config.limits.writes = 2000;
@@ -107,7 +107,7 @@ async fn those_charged_together_are_told_that_the_store_fails() {
 }
 
 #[tokio::test]
-async fn who_leaves_while_waiting_is_not_waited_for() {
+async fn a_cancelled_waiter_is_skipped() {
     let plane = Plane::with(|config| config.limits.writes = 2000).await;
     let admin = plane.admin();
     quota(&admin, "q", json!({"hard": {"configmaps": "100"}}), json!({"configmaps": "0"})).await;

@@ -44,7 +44,7 @@ async fn apply(client: &Client, path: &str, data: Value) -> crate::common::Answe
 }
 
 #[tokio::test]
-async fn an_apply_creates_or_changes_whatever_others_do_meanwhile() {
+async fn an_apply_creates_or_updates_despite_concurrent_writes() {
     let (store, plane) = faulty().await;
     let (admin, path, map) = (plane.admin(), format!("{MAPS}/a"), key("", "configmaps", "a"));
     let theirs = || made(&map, json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"theirs": "1"}}));
@@ -68,7 +68,7 @@ async fn an_apply_creates_or_changes_whatever_others_do_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_may_create_is_an_update_where_somebody_was_faster() {
+async fn a_create_on_update_becomes_an_update_after_a_race() {
     let (store, plane) = faulty().await;
     let (admin, lease) = (plane.admin(), key("coordination.k8s.io", "leases", "l"));
     let object = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
@@ -116,7 +116,7 @@ async fn objects_are_made_in_a_namespace_that_others_write_and_in_none_that_ends
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_made_anew_is_another_one() {
+async fn a_recreated_namespace_is_another_one() {
     let (store, plane) = faulty().await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", json!({"metadata": {"name": "a"}})).await.expect(201);

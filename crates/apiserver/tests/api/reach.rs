@@ -42,7 +42,7 @@ async fn names(client: &Client, path: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn descendants_see_what_they_inherit_and_not_how_to_connect() {
+async fn descendants_see_inherited_clusters_without_their_connection() {
     let plane = plane().await;
     let admin = plane.admin();
     let (a, b, other) = (admin.at("root:a"), admin.at("root:a:b"), admin.at("root:other"));
@@ -72,7 +72,7 @@ async fn descendants_see_what_they_inherit_and_not_how_to_connect() {
 }
 
 #[tokio::test]
-async fn what_is_inherited_is_read_only_and_its_name_is_taken() {
+async fn inherited_clusters_are_read_only_and_reserve_their_name() {
     let plane = plane().await;
     let admin = plane.admin();
     let b = admin.at("root:a:b");
@@ -131,7 +131,7 @@ async fn descendants_keep_no_name_from_an_ancestor_and_see_their_own_one() {
 }
 
 #[tokio::test]
-async fn only_what_a_workspace_may_use_is_seen() {
+async fn a_workspace_sees_only_usable_physical_clusters() {
     let plane = plane().await;
     let admin = plane.admin();
     register(&admin, "east").await;

@@ -238,7 +238,7 @@ async fn tables_and_metadata_are_forms_of_all_answers() {
 }
 
 #[tokio::test]
-async fn large_lists_are_packed_for_those_who_ask() {
+async fn large_lists_are_compressed_on_request() {
     let admin = Plane::new().await.admin();
     let text = "lorem ipsum ".repeat(2000);
     for n in 0..10 {
@@ -276,7 +276,7 @@ async fn other_versions_show_the_same_object() {
 }
 
 #[tokio::test]
-async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
+async fn an_expired_list_can_be_continued_inconsistently() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     for name in ["a", "b", "c", "d"] {
@@ -327,7 +327,7 @@ async fn a_watch_with_bookmarks_marks_the_end_of_the_state_that_it_was_not_asked
 }
 
 #[tokio::test]
-async fn what_was_before_a_logical_cluster_is_not_its_past() {
+async fn history_before_a_logical_cluster_is_not_served() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     let before = admin.get(MAPS).await.expect(200).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -363,7 +363,7 @@ async fn what_was_before_a_logical_cluster_is_not_its_past() {
 }
 
 #[tokio::test]
-async fn items_name_their_type_only_where_their_list_does_not_say_it() {
+async fn items_carry_their_type_only_if_the_list_does_not() {
     let admin = Plane::new().await.admin();
     let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});
     admin.post("/apis/coordination.k8s.io/v1/namespaces/default/leases", lease).await.expect(201);
@@ -403,7 +403,7 @@ async fn encoded(admin: &Client) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_event_is_encoded_once_for_all_who_watch_in_a_form() {
+async fn an_event_is_encoded_once_per_format() {
     let admin = Plane::new().await.admin();
     let version = admin.get(MAPS).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let path = format!("{MAPS}?watch=true&resourceVersion={version}");
@@ -429,7 +429,7 @@ async fn an_event_is_encoded_once_for_all_who_watch_in_a_form() {
 }
 
 #[tokio::test]
-async fn what_caches_take_is_told_for_each_of_them() {
+async fn each_cache_has_a_size_metric() {
     let config = ApiServerConfig::in_memory(Seams::system());
     let mut of_store = portolan_store::StoreConfig::new(portolan_store::Engine::Memory, None);
     of_store.registry = Some(config.registry.clone());

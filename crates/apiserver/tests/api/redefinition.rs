@@ -66,7 +66,7 @@ async fn sizes(mut watch: Watch) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_watches_and_writes_while_a_definition_is_replaced_sees_and_makes_nothing_by_the_wrong_one() {
+async fn watches_and_writes_never_use_a_replaced_definition() {
     let plane = Plane::new().await;
     let admin = plane.admin();
     define(&admin, widgets()).await;

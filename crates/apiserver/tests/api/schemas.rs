@@ -106,7 +106,7 @@ async fn metrics_tell_how_long_rules_took() {
 }
 
 #[tokio::test]
-async fn a_changed_definition_takes_effect_at_once_also_on_what_is_stored() {
+async fn a_changed_definition_applies_to_stored_objects_immediately() {
     let admin = harbour().await;
     admin.post(BOATS, boat("a", json!({"crew": 12}))).await.expect(422);
     admin.post(BOATS, boat("a", json!({"crew": 8}))).await.expect(201);
@@ -129,7 +129,7 @@ async fn a_changed_definition_takes_effect_at_once_also_on_what_is_stored() {
 }
 
 #[tokio::test]
-async fn what_was_wrong_by_a_rule_and_stays_is_warned_of() {
+async fn an_unchanged_violation_is_a_warning() {
     let admin = harbour().await;
     let path = format!("{BOATS}/a");
     let made = admin.post(BOATS, boat("a", json!({"crew": 8}))).await.expect(201).json();

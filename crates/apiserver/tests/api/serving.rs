@@ -273,7 +273,7 @@ async fn http1_is_spoken_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_too_much_before_listening_hears_so() {
+async fn an_oversized_body_gets_its_error_before_the_end() {
     const PIECE: usize = 4096;
     const PIECES: usize = ((3 << 20) + (100 << 10)) / PIECE;
     let served = served().await;
@@ -327,7 +327,7 @@ async fn events(body: &mut hyper::body::Incoming, count: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_hundred_watches_on_one_connection_one_that_stalls_delays_nobody() {
+async fn a_stalled_watch_on_a_shared_connection_delays_no_other() {
     const EVENTS: usize = 300;
     let served = served().await;
     let mut admin = patient_http2(&served).await;
@@ -353,7 +353,7 @@ async fn of_a_hundred_watches_on_one_connection_one_that_stalls_delays_nobody() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_sends_clients_away_and_finishes_what_is_under_way() {
+async fn a_stopping_server_drains_its_connections() {
     let served = served().await;
     crate::common::fill(&served.store, 2000, 900).await;
     let mut admin = patient_http2(&served).await;
@@ -568,7 +568,7 @@ async fn said(address: SocketAddr, words: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_plain_http_is_told_so() {
+async fn plain_http_gets_a_clear_error() {
     const REFUSED: &str = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
     let served = served().await;
     let long = format!("POST /api HTTP/1.1\r\nhost: a\r\ncontent-length: 30000\r\n\r\n{}", "x".repeat(30_000));

@@ -36,7 +36,7 @@ async fn piece(body: &mut Body) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_large_list_is_read_in_slices_whatever_its_form() {
+async fn a_large_list_is_read_in_slices_in_every_format() {
     let (plane, store) = large().await;
     let admin = plane.admin();
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -158,7 +158,7 @@ async fn a_list_whose_state_goes_while_it_is_sent_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_nobody_reads_gives_its_place_back() {
+async fn a_stalled_list_releases_its_permit() {
     let (plane, _) = large().await;
     let admin = plane.admin();
     let stalled = [open(&admin, MAPS).await, open(&admin, MAPS).await];

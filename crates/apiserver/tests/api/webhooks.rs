@@ -252,7 +252,7 @@ fn late(asked: mpsc::Sender<()>, answer: mpsc::Receiver<()>) -> impl Fn(&str, &V
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_are_called_again_who_were_called_whatever_is_configured_meanwhile() {
+async fn reinvocation_calls_the_webhooks_of_the_first_round() {
     let ((asked, is_asked), (answer, answered)) = (mpsc::channel(), mpsc::channel());
     let server = WebhookServer::start(late(asked, answered)).await;
     let plane = plane().await;
@@ -514,7 +514,7 @@ async fn patches_cannot_move_objects_or_blow_them_up() {
 }
 
 #[tokio::test]
-async fn patches_leave_what_is_never_stored_of_its_type() {
+async fn patches_drop_fields_that_are_never_stored() {
     let server = WebhookServer::start(|path, _| match path {
         "/text" => patch(json!([{"op": "replace", "path": "/spec", "value": "x"}])),
         "/audience" => patch(json!([{"op": "add", "path": "/spec/audiences", "value": [5]}])),
@@ -608,7 +608,7 @@ async fn a_scale_has_no_labels_to_be_selected_by_and_options_of_streams_are_neve
 }
 
 #[tokio::test]
-async fn deletions_that_cannot_be_or_are_under_way_ask_nobody() {
+async fn impossible_and_running_deletions_call_no_webhook() {
     let server = WebhookServer::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
     let admin = plane().await.admin();
     let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
@@ -778,7 +778,7 @@ async fn a_write_asks_some_validating_webhooks_at_once_and_then_the_others() {
 }
 
 #[tokio::test]
-async fn what_webhooks_make_of_evictions_and_bindings_is_done() {
+async fn webhook_mutations_of_evictions_and_bindings_apply() {
     let server = WebhookServer::start(|path, _| match path {
         "/dry" => patch(json!([{"op": "add", "path": "/deleteOptions", "value": {"dryRun": ["All"]}}])),
         "/node" => patch(json!([{"op": "replace", "path": "/target/name", "value": "other"}])),

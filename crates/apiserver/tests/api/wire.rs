@@ -95,7 +95,7 @@ impl AdmissionPlugin for Endless {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_takes_too_long_is_told_in_upstreams_words() {
+async fn timeouts_have_kube_apiservers_message() {
     let admin = Plane::with(|config| config.hooks.admission.push(Arc::new(Endless))).await.admin();
     let failure = |message: &str| {
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
@@ -146,7 +146,7 @@ async fn made(admin: &Client, metadata: Value) -> Result<String, Answer> {
 }
 
 #[tokio::test]
-async fn a_name_that_cannot_be_generated_is_told_as_upstream_tells_it() {
+async fn a_name_that_cannot_be_generated_has_kube_apiservers_error() {
     let seams = Seams { entropy: Arc::new(Stuck::default()), ..Seams::system() };
     let admin = Plane::with(|config| config.seams = seams).await.admin();
     let name = made(&admin, json!({"generateName": "a-"})).await.ok().unwrap();
@@ -169,7 +169,7 @@ async fn a_name_that_cannot_be_generated_is_told_as_upstream_tells_it() {
 }
 
 #[tokio::test]
-async fn who_wants_the_name_of_an_object_that_is_going_is_told_so() {
+async fn a_create_during_deletion_has_a_clear_conflict() {
     let admin = Plane::new().await.admin();
     made(&admin, json!({"name": "held", "finalizers": ["example.com/x"]})).await.ok().unwrap();
     let refused = |answer: Answer| answer.expect(409).message().to_owned();

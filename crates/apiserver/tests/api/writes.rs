@@ -279,7 +279,7 @@ async fn of_a_deletion_with_a_body_the_query_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_revision_of_what_is_new_is_looked_at_as_upstream_does() {
+async fn the_revision_of_a_create_is_validated_as_in_kubernetes() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let admin = Plane::new().await.admin();
     let at = |name: &str, revision: &str| json!({"metadata": {"name": name, "resourceVersion": revision}});
@@ -318,7 +318,7 @@ async fn another_namespace_is_refused_before_all_else() {
 }
 
 #[tokio::test]
-async fn a_patched_uid_is_told_beside_what_else_is_wrong() {
+async fn a_patched_uid_is_reported_with_the_other_errors() {
     let admin = Plane::new().await.admin();
     admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
     let wrong = json!({"metadata": {"uid": "u", "finalizers": ["-"]}});
@@ -405,7 +405,7 @@ async fn racing_writers_all_succeed_and_lose_no_update() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_stored_without_its_owners() {
+async fn an_oversized_object_is_stored_without_field_owners() {
     let admin = Plane::new().await.admin();
     let object = |name: &str, count: usize| {
         let data: serde_json::Map<String, serde_json::Value> =
@@ -432,7 +432,7 @@ async fn what_is_too_large_is_stored_without_its_owners() {
 }
 
 #[tokio::test]
-async fn a_put_of_what_is_not_there_asks_for_no_uid() {
+async fn a_put_of_a_missing_object_requires_no_uid() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let admin = Plane::new().await.admin();
     let spec = json!({"holderIdentity": "me"});
@@ -533,7 +533,7 @@ async fn a_scale_written_as_it_is_moves_the_revision_while_owners_change() {
 }
 
 #[tokio::test]
-async fn who_says_in_the_older_word_that_nothing_stays_hears_that_it_does() {
+async fn orphan_dependents_false_has_a_warning() {
     let admin = Plane::new().await.admin();
     let mut held = config_map("a", json!({}));
     held["metadata"]["finalizers"] = json!(["orphan", "example.com/x"]);
@@ -716,7 +716,7 @@ async fn an_owner_that_is_named_twice_is_one() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_marked_to_go_at_once_goes_whoever_writes_it_in_between() {
+async fn a_pod_without_grace_period_is_deleted_despite_concurrent_writes() {
     const PODS: &str = "/api/v1/namespaces/default/pods";
     let store = Faulty::over(portolan_store::memory());
     let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
@@ -743,7 +743,7 @@ async fn a_pod_that_is_marked_to_go_at_once_goes_whoever_writes_it_in_between() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_loses_races_before_and_after_its_mark_waits_for_nobody_but_others() {
+async fn a_delete_retries_after_conflicts_and_waits_for_other_finalizers() {
     const PODS: &str = "/api/v1/namespaces/default/pods";
     let store = Faulty::over(portolan_store::memory());
     let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
@@ -766,7 +766,7 @@ async fn a_delete_that_loses_races_before_and_after_its_mark_waits_for_nobody_bu
 }
 
 #[tokio::test]
-async fn the_pods_of_a_job_are_not_warned_of_when_somebody_says_what_becomes_of_them() {
+async fn a_job_deletion_with_a_propagation_policy_has_no_warning() {
     const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
     let admin = Plane::new().await.admin();
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});

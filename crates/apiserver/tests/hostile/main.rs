@@ -23,7 +23,7 @@ use plane::Plane;
 use row::{Held, Row, Step};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_attack_is_answered_within_bounds_and_hurts_nobody_else() {
+async fn every_attack_is_answered_within_bounds_and_affects_no_other_tenant() {
     let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile/rows"))
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -11,45 +11,45 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most answers at a time.
 const MAX_ANSWERS: usize = 16;
-/// Most answers at a time for the requests of one logical cluster.
-const MAX_OF_CLUSTER: usize = 4;
+/// Most answers at a time for the requests of one tenant, however many workspaces it has.
+const MAX_OF_TENANT: usize = 4;
 
 /// Permits for answers.
 pub(super) struct AnswerPermits {
     all: Arc<Semaphore>,
-    /// Permits of the logical clusters that have requests.
-    clusters: Mutex<HashMap<LogicalClusterId, Weak<Semaphore>>>,
+    /// Permits of the tenants that have requests, by the logical clusters that contain them.
+    tenants: Mutex<HashMap<LogicalClusterId, Weak<Semaphore>>>,
 }
 
 /// Permit for one answer, until it is dropped.
 pub(super) struct AnswerPermit {
     _of_all: OwnedSemaphorePermit,
-    _of_cluster: OwnedSemaphorePermit,
+    _of_tenant: OwnedSemaphorePermit,
 }
 
 impl Default for AnswerPermits {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_ANSWERS)), clusters: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(MAX_ANSWERS)), tenants: Mutex::default() }
     }
 }
 
 impl AnswerPermits {
-    /// Waits for a permit. That of the logical cluster comes first: one that waits for it takes none of all.
-    pub(super) async fn take(&self, cluster: LogicalClusterId) -> AnswerPermit {
-        let own = self.of(cluster);
-        let of_cluster = own.acquire_owned().await.expect("the semaphore is never closed");
+    /// Waits for a permit. That of the tenant comes first: one that waits for it takes none of all.
+    pub(super) async fn take(&self, tenant: LogicalClusterId) -> AnswerPermit {
+        let own = self.of(tenant);
+        let of_tenant = own.acquire_owned().await.expect("the semaphore is never closed");
         let of_all = self.all.clone().acquire_owned().await.expect("the semaphore is never closed");
-        AnswerPermit { _of_all: of_all, _of_cluster: of_cluster }
+        AnswerPermit { _of_all: of_all, _of_tenant: of_tenant }
     }
 
-    fn of(&self, cluster: LogicalClusterId) -> Arc<Semaphore> {
-        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = clusters.get(&cluster).and_then(Weak::upgrade) {
+    fn of(&self, tenant: LogicalClusterId) -> Arc<Semaphore> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = tenants.get(&tenant).and_then(Weak::upgrade) {
             return own;
         }
-        clusters.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(MAX_OF_CLUSTER));
-        clusters.insert(cluster, Arc::downgrade(&own));
+        tenants.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(MAX_OF_TENANT));
+        tenants.insert(tenant, Arc::downgrade(&own));
         own
     }
 }
@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_logical_cluster_has_a_part_of_the_answers() {
+    async fn a_tenant_has_a_part_of_the_answers() {
         let permits = AnswerPermits::default();
         let (busy, other) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
         let mut held = Vec::new();
-        for _ in 0..MAX_OF_CLUSTER {
+        for _ in 0..MAX_OF_TENANT {
             held.push(permits.take(busy).await);
         }
         assert!(permits.take(busy).now_or_never().is_none(), "one too many");
@@ -74,6 +74,6 @@ mod tests {
         assert!(permits.take(busy).now_or_never().is_some(), "one has ended");
         drop(held);
         permits.of(LogicalClusterId::new(9));
-        assert_eq!(permits.clusters.lock().unwrap().len(), 1, "idle ones are forgotten");
+        assert_eq!(permits.tenants.lock().unwrap().len(), 1, "idle ones are forgotten");
     }
 }

@@ -55,13 +55,18 @@ fn duration_text(nanoseconds: i64) -> String {
 }
 
 /// Returns the `PodMetrics` of an upstream pod from those of the pod downstream; `None` if they make no sense.
+/// Containers that the pod does not have upstream, such as injected ones, are left out.
 pub(super) fn pod(pod: &Value, item: &Value) -> Option<Value> {
     let measurement = Measurement::of(item)?;
-    let containers = item["containers"].as_array()?.iter().map(|container| {
-        let name = container["name"].as_str().filter(|name| has_container(pod, name))?;
-        Some(json!({"name": name, "usage": written(&amounts(&container["usage"])?)}))
+    let named = item["containers"].as_array()?.iter().filter_map(|own| Some((own["name"].as_str()?, own)));
+    let containers = named.filter(|(name, _)| has_container(pod, name)).map(|(name, container)| {
+        let usage = written(&amounts(&container["usage"])?);
+        Some(json!({"name": name, "usage": usage}))
     });
     let containers = containers.collect::<Option<Vec<_>>>()?;
+    if containers.is_empty() {
+        return None;
+    }
     let mut metrics = json!({"containers": containers});
     measurement.write_to(&mut metrics, pod);
     Some(metrics)
@@ -73,19 +78,29 @@ fn has_container(pod: &Value, name: &str) -> bool {
     containers.any(|container| container["name"] == name)
 }
 
-/// Returns the `NodeMetrics` of a physical cluster from those of its nodes; `None` without any.
-pub(super) fn node(node: &Value, items: &[Value]) -> Option<Value> {
-    let measured = items.iter().filter_map(|item| Measurement::of(item).zip(amounts(&item["usage"])));
-    let (measurement, usage) = measured.reduce(|(at, mut all), (other, own)| {
+/// Usage of all nodes of a physical cluster.
+#[derive(Default)]
+pub(super) struct NodeUsage(Option<(Measurement, BTreeMap<&'static str, Quantity>)>);
+
+impl NodeUsage {
+    /// Adds the `NodeMetrics` of a node, unless they make no sense.
+    pub(super) fn add(&mut self, item: &Value) {
+        let Some((measurement, own)) = Measurement::of(item).zip(amounts(&item["usage"])) else { return };
+        let (at, mut all) = self.0.take().unwrap_or_else(|| (measurement, BTreeMap::new()));
         for (name, amount) in own {
             let sum = all.get(name).copied().unwrap_or(Quantity::ZERO) + amount;
             all.insert(name, sum);
         }
-        (at.covering(other), all)
-    })?;
-    let mut metrics = json!({"usage": written(&usage)});
-    measurement.write_to(&mut metrics, node);
-    Some(metrics)
+        self.0 = Some((at.covering(measurement), all));
+    }
+
+    /// Returns the `NodeMetrics` of the node that stands for the physical cluster; `None` without any.
+    pub(super) fn of(self, node: &Value) -> Option<Value> {
+        let (measurement, usage) = self.0?;
+        let mut metrics = json!({"usage": written(&usage)});
+        measurement.write_to(&mut metrics, node);
+        Some(metrics)
+    }
 }
 
 fn amounts(usage: &Value) -> Option<BTreeMap<&'static str, Quantity>> {

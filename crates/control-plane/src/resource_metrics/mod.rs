@@ -2,7 +2,7 @@
 //! upstream names, and that of a whole physical cluster as one node.
 //!
 //! A physical cluster that does not answer costs its own numbers and a warning. A request takes at most [`PATIENCE`],
-//! and [`AnswerPermits`] bound the answers in memory.
+//! and [`AnswerPermits`] bound the answers in memory. Answers are read item by item.
 
 mod answer_permits;
 mod merge;
@@ -25,17 +25,17 @@ use portolan_syncer::{
     streams::{DownstreamPod, StreamError},
     usage,
 };
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, Status, Uid, object};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Status, Uid, object};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use self::answer_permits::AnswerPermits;
+use self::answer_permits::{AnswerPermit, AnswerPermits};
 use crate::physical_clusters::{ClusterClient, ClusterClientError, ClusterClients};
 
 /// Longest wait for all physical clusters of a request, with their connections.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Physical clusters that are asked at a time, for one request.
-const AT_A_TIME: usize = 8;
+/// Physical clusters that are asked at a time, for one request. A silent one costs no more than its place among them.
+const AT_A_TIME: usize = 128;
 
 /// Source of the usage. It is a hook of the API server, which is made first, so its routes are set later.
 #[derive(Clone, Default)]
@@ -98,43 +98,27 @@ impl UsageRoutes {
                 by_cluster.entry(AskedCluster { name: copy.name, uid: copy.uid }).or_default().push(index);
             }
         }
-        let (mut asking, deadline): (Vec<BoxFuture<'_, _>>, _) = (Vec::new(), Instant::now() + PATIENCE);
+        let mut asking = Vec::new();
         for (asked, own) in &by_cluster {
-            asking.push(Box::pin(by_deadline(
-                deadline,
-                asked,
-                self.pods_on(cluster, asked, SelectedPods { pods, own }),
-            )));
+            let answer = self.pods_on(cluster, asked, SelectedPods { pods, own });
+            asking.push(AskedUsage { asked, answer: Box::pin(answer) });
         }
-        let (mut found, mut warnings) = (BTreeMap::new(), Vec::new());
-        let mut answers = futures::stream::iter(asking).buffered(AT_A_TIME);
-        while let Some(answered) = answers.next().await {
-            match answered {
-                Ok(own) => found.extend(own),
-                Err(gap) => warnings.push(gap),
-            }
-        }
-        MeasuredUsage { items: found.into_values().collect(), warnings }
+        measured(gather(asking).await)
     }
 
     async fn nodes(&self, cluster: &LogicalCluster, nodes: &[Value]) -> MeasuredUsage {
         let named = |node: &Value| Some(AskedCluster { name: object::name(node).to_owned(), uid: object::uid(node)? });
         let all: Vec<_> = nodes.iter().map(named).collect();
-        let (mut asking, deadline): (Vec<BoxFuture<'_, _>>, _) = (Vec::new(), Instant::now() + PATIENCE);
-        for (asked, node) in all.iter().zip(nodes) {
-            if let Some(asked) = asked {
-                asking.push(Box::pin(by_deadline(deadline, asked, self.node(cluster, asked, node))));
-            }
+        let mut asking = Vec::new();
+        for (index, (asked, node)) in all.iter().zip(nodes).enumerate() {
+            let Some(asked) = asked else { continue };
+            let answer = async move {
+                let item = self.node(cluster, asked, node).await?;
+                Ok(item.into_iter().map(|item| (index, item)).collect())
+            };
+            asking.push(AskedUsage { asked, answer: Box::pin(answer) });
         }
-        let mut measured = MeasuredUsage::default();
-        let mut answers = futures::stream::iter(asking).buffered(AT_A_TIME);
-        while let Some(answered) = answers.next().await {
-            match answered {
-                Ok(item) => measured.items.extend(item),
-                Err(gap) => measured.warnings.push(gap),
-            }
-        }
-        measured
+        measured(gather(asking).await)
     }
 
     /// Returns the usage of pods on one physical cluster, by their indexes.
@@ -143,21 +127,24 @@ impl UsageRoutes {
         cluster: &LogicalCluster,
         asked: &AskedCluster,
         selected: SelectedPods<'_>,
-    ) -> Result<Vec<(usize, Value)>, UsageGap> {
+    ) -> Result<MeasuredItems, UsageGap> {
         let client = self.client(cluster, asked).await?;
-        let _permit = self.permits.take(cluster.id).await;
-        let found = usage::pods(&client.client, cluster.id).await.map_err(UsageGap::NoAnswer)?;
-        let address = |item: &Value| (object::namespace(item).to_owned(), object::name(item).to_owned());
-        let found: HashMap<_, _> = found.iter().map(|item| (address(item), item)).collect();
-        let usage_of = |index: usize| {
+        let address = |index: usize| {
             let pod = &selected.pods[index];
             let (namespace, name) = (object::namespace(pod).parse().ok()?, object::name(pod).parse().ok()?);
             let key = ObjectKey::namespaced(cluster.id, GroupResource::new("", "pods"), namespace, name);
             let below = DownstreamPod::of(pod, &key, &asked.uid, client.namespace_mapping, self.plane.as_deref())?;
-            let item = found.get(&(below.namespace().to_owned(), below.name().to_owned()))?;
-            merge::pod(pod, item)
+            Some(((below.namespace().to_owned(), below.name().to_owned()), index))
         };
-        Ok(selected.own.iter().filter_map(|index| Some((*index, usage_of(*index)?))).collect())
+        let mut wanted: HashMap<_, _> = selected.own.iter().filter_map(|index| address(*index)).collect();
+        let mut found = Vec::new();
+        let take = |item: &Value| {
+            let index = wanted.remove(&(object::namespace(item).to_owned(), object::name(item).to_owned()));
+            found.extend(index.and_then(|index| Some((index, merge::pod(&selected.pods[index], item)?))));
+        };
+        let read = usage::pods(&client.client, cluster.id, self.room(cluster), take).await;
+        read.map_err(UsageGap::NoAnswer)?;
+        Ok(found)
     }
 
     /// Returns the usage of all nodes of one physical cluster together.
@@ -168,9 +155,18 @@ impl UsageRoutes {
         node: &Value,
     ) -> Result<Option<Value>, UsageGap> {
         let client = self.client(cluster, asked).await?;
-        let _permit = self.permits.take(cluster.id).await;
-        let found = usage::nodes(&client.client).await.map_err(UsageGap::NoAnswer)?;
-        Ok(merge::node(node, &found))
+        let mut sum = merge::NodeUsage::default();
+        let read = usage::nodes(&client.client, self.room(cluster), |item| sum.add(item)).await;
+        read.map_err(UsageGap::NoAnswer)?;
+        Ok(sum.of(node))
+    }
+
+    /// Waits for room for an answer.
+    async fn room(&self, cluster: &LogicalCluster) -> AnswerPermit {
+        let directory = self.api.directory();
+        let up = std::iter::successors(Some(cluster.id), |id| directory.by_id(*id)?.parent);
+        let below_root = up.take_while(|id| *id != LogicalClusterId::ROOT).last();
+        self.permits.take(below_root.unwrap_or(LogicalClusterId::ROOT)).await
     }
 
     /// Returns a client of a physical cluster, which is registered in the logical cluster or an ancestor.
@@ -182,14 +178,47 @@ impl UsageRoutes {
     }
 }
 
-/// Waits for a physical cluster until the deadline of the request; the error is a warning.
-async fn by_deadline<T>(
-    deadline: Instant,
-    asked: &AskedCluster,
-    answer: impl Future<Output = Result<T, UsageGap>>,
-) -> Result<T, String> {
-    let answered = tokio::time::timeout_at(deadline, answer).await.unwrap_or(Err(UsageGap::Late));
-    answered.map_err(|gap| warning(asked, &gap))
+/// Usage of objects, by their indexes in the request.
+type MeasuredItems = Vec<(usize, Value)>;
+
+/// Question to a physical cluster.
+struct AskedUsage<'a> {
+    asked: &'a AskedCluster,
+    answer: BoxFuture<'a, Result<MeasuredItems, UsageGap>>,
+}
+
+impl AskedUsage<'_> {
+    /// Waits for the answer until a deadline; a missing one is a warning.
+    async fn by(self, deadline: Instant) -> Result<MeasuredItems, String> {
+        let answered = tokio::time::timeout_at(deadline, self.answer).await.unwrap_or(Err(UsageGap::Late));
+        answered.map_err(|gap| warning(self.asked, &gap))
+    }
+}
+
+/// Waits for all physical clusters, each until the deadline of the request. Answers are taken as they come, so that
+/// silent physical clusters hide no others. Returns the usage, and warnings.
+async fn gather(asking: Vec<AskedUsage<'_>>) -> (MeasuredItems, Vec<String>) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut waiting = Vec::new();
+    for one in asking {
+        waiting.push(one.by(deadline));
+    }
+    let (mut found, mut warnings) = (Vec::new(), Vec::new());
+    let mut answers = futures::stream::iter(waiting).buffer_unordered(AT_A_TIME);
+    while let Some(answered) = answers.next().await {
+        match answered {
+            Ok(own) => found.extend(own),
+            Err(gap) => warnings.push(gap),
+        }
+    }
+    warnings.sort();
+    (found, warnings)
+}
+
+/// Returns the usage in the order of the objects.
+fn measured((mut found, warnings): (MeasuredItems, Vec<String>)) -> MeasuredUsage {
+    found.sort_by_key(|(index, _)| *index);
+    MeasuredUsage { items: found.into_iter().map(|(_, item)| item).collect(), warnings }
 }
 
 /// Returns the warning for missing numbers. Details of the connection are for administrators only.

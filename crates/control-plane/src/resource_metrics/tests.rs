@@ -37,10 +37,15 @@ fn usage_of_a_node_is_that_of_all_nodes_of_its_physical_cluster() {
     let item = |at: &str, window: &str, cpu: &str, memory: &str| json!({"timestamp": at, "window": window, "usage": usage(cpu, memory)});
     let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
     let items = [item(new, "10s", "250m", "1Gi"), item(old, "80s", "750m", "512Mi"), json!({"usage": {}})];
-    let merged = merge::node(&node, &items).unwrap();
+    let sum = |items: &[Value]| {
+        let mut sum = merge::NodeUsage::default();
+        items.iter().for_each(|item| sum.add(item));
+        sum.of(&node)
+    };
+    let merged = sum(&items).unwrap();
     assert_eq!(merged["usage"], usage("1", "1536Mi"));
     assert_eq!((&merged["timestamp"], &merged["window"]), (&json!(old), &json!("1m20s")));
-    assert_eq!(merge::node(&node, &[]), None);
+    assert_eq!(sum(&[]), None);
 }
 
 #[test]
@@ -56,4 +61,32 @@ fn warnings_name_the_physical_cluster_and_nothing_of_its_connection() {
     ] {
         assert_eq!(warning(&asked, &gap), format!("usage on physical cluster \"east\" is missing: {why}"));
     }
+}
+
+#[test]
+fn containers_that_were_injected_downstream_cost_no_others() {
+    let pod = json!({"metadata": {"name": "web-1", "namespace": "shop"}, "spec": {"containers": [{"name": "c"}]}});
+    let container = |name: &str| json!({"name": name, "usage": usage("1m", "1Mi")});
+    let item = json!({"timestamp": "2026-01-01T00:00:00Z", "window": "15s",
+        "containers": [container("istio-proxy"), container("c"), json!({"usage": {}})]});
+    assert_eq!(merge::pod(&pod, &item).unwrap()["containers"], json!([container("c")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_physical_clusters_hide_no_others() {
+    let named = |n: usize| AskedCluster { name: format!("c{n:03}"), uid: format!("u{n}").parse().unwrap() };
+    let clusters: Vec<_> = (0..100).map(named).collect();
+    let asking = clusters.iter().enumerate().map(|(n, asked)| {
+        let answer: BoxFuture<'_, Result<MeasuredItems, UsageGap>> = if n == 99 {
+            Box::pin(async move { Ok(vec![(0, json!({"found": true}))]) })
+        } else {
+            Box::pin(std::future::pending())
+        };
+        AskedUsage { asked, answer }
+    });
+    let begun = Instant::now();
+    let (found, warnings) = gather(asking.collect()).await;
+    assert_eq!((found.len(), warnings.len()), (1, 99));
+    assert_eq!(warnings[0], "usage on physical cluster \"c000\" is missing: it does not answer in time");
+    assert!(begun.elapsed() <= PATIENCE, "{:?}", begun.elapsed());
 }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_who_never_hangs_up_is_hung_up_on() {
+    async fn a_peer_that_never_closes_is_disconnected() {
         let ((client, upstream), (downstream, _pod)) = (duplex(64), duplex(64));
         drop(client);
         splice(upstream, downstream).await.unwrap();

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_keeps_the_name() {
+    fn the_first_definition_keeps_the_name() {
         let unbound = json!({"metadata": {"name": "b"}});
         let bound = json!({"metadata": {"name": "b"}, "status": {"boundResources": [{
             "group": "example.dev", "resource": "widgets",

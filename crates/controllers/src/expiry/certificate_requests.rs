@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_when_nobody_needs_it() {
+    fn an_unused_request_is_removed() {
         for (case, request, expected) in [
             ("no decision", request(&json!([]), ""), Some("2026-01-02T10:00:00Z")),
             ("no certificate", request(&decided("Approved"), ""), Some("2026-01-02T12:00:00Z")),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_nobody_decided_is_gone_after_a_day() {
+    async fn an_undecided_request_expires_after_a_day() {
         let store = portolan_store::memory();
         let requests = |now: &str| {
             let seams = Seams::seeded(1, now.parse().unwrap());

@@ -133,7 +133,7 @@ async fn an_object_that_was_changed_since_it_was_found_goes_only_by_what_it_is_n
 }
 
 #[tokio::test]
-async fn who_keeps_an_object_and_where_it_is_looked_for() {
+async fn owners_that_keep_an_object() {
     let s = Stage::new();
     for name in ["shop", "other", "default"] {
         s.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
@@ -265,7 +265,7 @@ async fn one_look_deletes_a_share_of_many_dependents_and_the_next_goes_on_behind
 }
 
 #[tokio::test]
-async fn what_was_owned_by_one_whose_definition_has_gone_with_it_goes() {
+async fn dependents_of_a_removed_kind_are_collected() {
     let s = Stage::new();
     let widget = reference("example.dev/v1", "Widget", "w", "one");
     let found = s.create(owned(map("shop", "dependent"), &[&widget])).await;
@@ -310,7 +310,7 @@ async fn the_same_uid_in_two_logical_clusters_is_of_two_owners() {
 }
 
 #[tokio::test]
-async fn where_an_owner_is_that_is_elsewhere_is_asked_once_and_only_for_what_was_written() {
+async fn an_owner_of_another_namespace_is_looked_up_once() {
     let s = Stage::new();
     for name in ["shop", "other"] {
         s.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
@@ -332,7 +332,7 @@ async fn where_an_owner_is_that_is_elsewhere_is_asked_once_and_only_for_what_was
 }
 
 #[tokio::test]
-async fn what_the_rules_refuse_is_noted_on_the_object() {
+async fn a_refusal_by_rules_becomes_a_condition() {
     let stage = Stage::new();
     for name in ["default", "other"] {
         stage.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;

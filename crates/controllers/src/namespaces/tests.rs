@@ -135,7 +135,7 @@ fn namespace(finalizers: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn what_cannot_be_deleted_is_told_and_keeps_nothing_else() {
+async fn an_undeletable_object_is_reported_and_delays_no_other() {
     let s = Stage::with(namespace(&[])).await;
     s.failing.maps.store(true, Ordering::Relaxed);
     assert!(s.namespaces.reconcile(&s.place).await.is_err(), "it is tried again");
@@ -153,7 +153,7 @@ async fn what_cannot_be_deleted_is_told_and_keeps_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_comes_behind_a_look_is_seen_before_the_namespace_goes() {
+async fn objects_created_after_the_scan_are_found_before_the_namespace_is_deleted() {
     let s = Stage::with(namespace(&[])).await;
     s.failing.behind.store(true, Ordering::Relaxed);
     assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), WorkOutcome::RequeueAfter(LINGER));
@@ -241,7 +241,7 @@ async fn a_namespace_stays_for_the_finalizers_of_others() {
 }
 
 #[tokio::test]
-async fn a_namespace_stays_for_what_any_damaged_definition_is_of() {
+async fn a_namespace_stays_while_a_damaged_definition_may_have_objects() {
     const MARK: &str = "no reader decodes this";
     let folder = tempfile::tempdir().unwrap();
     let open = || {

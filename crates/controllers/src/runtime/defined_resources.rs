@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deleted_while_nobody_watched_is_not_defined() {
+    fn a_definition_deleted_while_unwatched_is_gone() {
         let defined = DefinedResources::default();
         let event = |name: &str| Event {
             revision: ResourceVersion::FIRST,

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_only_by_explicit_wish_stays_on_its_fallback() {
+    fn run_once_objects_stay_on_their_fallback() {
         let set = workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
         let stays = PlacementCase { workload: set, ..web().on("east") }.decide();
         assert_eq!((chosen(&stays).as_str(), stays.recheck_in), ("east", None));

@@ -34,7 +34,7 @@ fn the_default_decision_of_a_namespace() {
 }
 
 #[test]
-fn what_is_on_a_drained_physical_cluster_leaves_once_it_is_marked() {
+fn objects_leave_a_drained_physical_cluster_once_marked() {
     let drained = || vec![cluster("east").draining(), cluster("west")];
     let web = || PlacementCase::new(deployment(2), drained()).on("east");
     assert_eq!(chosen(&web().decide()), "east", "it waits for its mark");
@@ -202,7 +202,7 @@ fn replicas_are_divided_or_not() {
 }
 
 #[test]
-fn what_was_divided_over_more_than_wanted_stays_so() {
+fn a_wider_division_than_requested_stays() {
     let by = policy(1, "p", json!({"count": 1, "replicas": {"mode": "Divide"}}));
     let question = PlacementCase::new(deployment(2), vec![cluster("a").bounded("1"), cluster("b")]).by(by);
     check("what does not fit goes to a further one", &question, "a*1 b*1");
@@ -212,7 +212,7 @@ fn what_was_divided_over_more_than_wanted_stays_so() {
 }
 
 #[test]
-fn growth_over_the_bounds_spills_and_what_runs_stays() {
+fn growth_over_the_bounds_spills_and_running_replicas_stay() {
     let mut question =
         PlacementCase::new(deployment(5), vec![cluster("a").bounded("3").using("2"), cluster("b")]).on("a");
     question.existing = [(crate::fixtures::uid("a"), 2)].into();
@@ -262,7 +262,7 @@ fn growth_over_the_bounds_of_one_physical_cluster_is_limited_where_it_cannot_spi
 }
 
 #[test]
-fn who_decides_among_policies() {
+fn precedence_of_policies() {
     let two = || clusters(&["east", "west"]);
     let names = |name: &str| json!({"clusters": {"names": [name]}});
     let web = || PlacementCase::new(deployment(1), two());
@@ -329,7 +329,7 @@ fn taints_that_are_tolerated_for_a_time() {
 }
 
 #[test]
-fn what_must_not_run_twice_moves_only_by_wish() {
+fn run_once_objects_move_only_by_pin_or_drain() {
     let set = || workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
     let elsewhere = || policy(1, "p", json!({"clusters": {"names": ["west"]}}));
     let held = PlacementCase::new(set(), clusters(&["east", "west"])).by(elsewhere()).on("east");
@@ -384,7 +384,7 @@ fn a_held_copy_does_not_displace_the_wanted_one() {
 }
 
 #[test]
-fn what_lost_its_volumes_is_not_started_anew() {
+fn a_workload_without_its_volumes_is_not_restarted() {
     let spec = json!({"replicas": 1, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]});
     let set = workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": spec}));
     let mut case = PlacementCase::new(set, clusters(&["west", "x"])).on("east");

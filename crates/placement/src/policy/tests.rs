@@ -2,7 +2,7 @@ use super::*;
 use crate::fixtures::{constraint, deployment, policy};
 
 #[test]
-fn what_a_policy_is_about() {
+fn resources_of_a_policy() {
     // A Deployment of apps named web, with the label tier=web.
     let web = deployment(1);
     let one = |spec| policy(1, "p", json!({"resources": [spec]})).policy.is_about(&web);

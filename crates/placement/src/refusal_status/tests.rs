@@ -33,7 +33,7 @@ fn outline(status: &Value) -> String {
 }
 
 #[test]
-fn what_is_told_where_nothing_runs() {
+fn messages_for_unplaced_objects() {
     let set = json!({"metadata": {"name": "db", "generation": 2}, "spec": {"replicas": 3}});
     for (kind_of, expected) in [
         (
@@ -90,7 +90,7 @@ fn a_rollout_that_is_refused_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_change_that_is_refused_leaves_what_runs() {
+fn a_refused_change_keeps_running_copies() {
     let apps = kind("Deployment.apps");
     let running = json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
         "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": "all there"}]});
@@ -136,7 +136,7 @@ fn the_amount_in_use_is_no_news() {
 }
 
 #[test]
-fn how_many_may_be_missing() {
+fn missing_replicas_that_a_move_allows() {
     for (case, replicas, strategy, expected) in [
         ("a quarter, rounded down", 7, json!({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}), 1),
         ("a number", 7, json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 3}}), 3),

@@ -123,7 +123,7 @@ fn endpoints_are_awaited_only_where_the_departing_copy_has_some() {
 }
 
 #[test]
-fn the_grace_period_is_a_field_and_only_for_what_has_addresses() {
+fn the_address_grace_period_applies_to_objects_with_addresses() {
     for (case, seconds, on, expected) in [
         ("none is published", 30, vec![], "east- west"),
         ("the policy has none", 0, vec!["east", "west"], "east- west"),

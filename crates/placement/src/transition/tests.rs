@@ -67,7 +67,7 @@ fn a_rolling_workload_moves_make_before_break() {
 }
 
 #[test]
-fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
+fn unready_objects_do_not_block_a_drain() {
     let tainted = || cluster("east").tainted("maintenance", "NoExecute", 0);
     let of = |east| PlacementCase::new(deployment(3), vec![east, cluster("west")]).pinned("west").on("east west");
     let waits = "waiting for west to be ready";
@@ -92,7 +92,7 @@ fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
 }
 
 #[test]
-fn what_must_not_run_twice_breaks_first() {
+fn run_once_objects_break_before_make() {
     let set = || workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
     let to_west = |on: &str| PlacementCase::new(set(), clusters(&["east", "west"])).pinned("west").on(on);
     for (case, on, expected, waiting) in [
@@ -200,7 +200,7 @@ fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
 }
 
 #[test]
-fn what_outgrows_its_bounds_keeps_what_runs_where_it_runs() {
+fn growth_over_bounds_moves_no_running_replica() {
     let grown = |ready: &str, replicas| {
         let full = |name: &str, cpu: &str| cluster(name).bounded("5").using(cpu);
         let case = PlacementCase::new(deployment(replicas), vec![full("a", "5"), full("b", "2"), cluster("c")]);
@@ -229,7 +229,7 @@ fn demand(needed: &str, inhabited: &str) -> Demand {
 }
 
 #[test]
-fn followers_come_with_what_needs_them_and_leave_after_it() {
+fn followers_arrive_with_their_workloads_and_leave_after_them() {
     let (ready, up, gone) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let health = CopyHealth { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7, gates: MoveGates::open() };
     use Role::{Claim, Content, Network};
@@ -261,7 +261,7 @@ fn followers_come_with_what_needs_them_and_leave_after_it() {
 }
 
 #[test]
-fn illegal_steps_are_told() {
+fn illegal_steps_are_reported() {
     for (case, before, after, error) in [
         ("A to B at once", "a", "b", "the copy on a vanished from the record without leaving"),
         ("coming and going at once", "a", "a- b", "b arrives while a leaves, in one step"),

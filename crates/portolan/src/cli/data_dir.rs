@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_what_is_half_and_what_cannot_be_seen_are_told_apart() {
+    fn missing_incomplete_and_unreadable_files_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let told = |data_dir: &Path| format!("{:#}", engine_in(data_dir).unwrap_err());
         let missing = told(&dir.path().join("nowhere"));

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_demo_left_is_deleted_and_what_was_to_be_kept_stays() {
+    fn leftovers_of_a_killed_demo_are_deleted_except_kept_ones() {
         let folder = tempfile::tempdir().unwrap();
         let start = |name: &str, keep: bool| {
             let (data_dir, bind_address) = (folder.path().join(name), "127.0.0.1:0".parse().unwrap());

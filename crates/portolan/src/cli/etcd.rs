@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_is_read_and_what_is_missing_is_told() {
+    fn referenced_objects_are_read_and_missing_ones_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &str| {
             let path = folder.path().join(name);

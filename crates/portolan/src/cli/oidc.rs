@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_mean_what_they_mean_to_kube_apiserver() {
+    fn flags_have_kube_apiservers_meaning() {
         let prefix = |flags: &[&str]| fixed(flags).claim_mappings.username.prefix.unwrap();
         assert_eq!(prefix(&[]), "https://a#");
         assert_eq!(prefix(&["--oidc-username-claim=email"]), "");

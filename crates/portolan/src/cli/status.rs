@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ready_is_told() {
+    fn unready_parts_are_reported() {
         let readiness = "[+]ping ok\n[-]store failed: the disk is full\n[+]store ok: 2 stored objects are damaged\nreadyz check failed\n";
         assert_eq!(notes(readiness), ["store failed: the disk is full", "store ok: 2 stored objects are damaged"]);
         assert_eq!(notes("{\"message\":\"the store is being opened\"}"), ["the store is being opened"]);

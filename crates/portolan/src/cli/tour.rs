@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tour_takes_about_a_minute_and_undoes_what_it_does() {
+    fn the_tour_takes_about_a_minute_and_undoes_its_changes() {
         let steps = steps("eu-1", "eu-2");
         let commands: Vec<&str> = steps.iter().map(|step| step.command.as_str()).collect();
         assert_eq!(commands.last(), Some(&"drain eu-1 --undo"));

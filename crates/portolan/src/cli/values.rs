@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_nothing_is_not_offered_for_a_restore() {
+    fn a_memory_store_is_not_offered_for_a_restore() {
         #[derive(clap::Parser)]
         struct Line {
             #[arg(long, value_parser = lasting_store())]

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_read_and_damage_is_told() {
+    fn a_store_is_read_and_damage_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let refused = |code: u8, words: &str| {
             let told = verify(dir.path()).unwrap_err();

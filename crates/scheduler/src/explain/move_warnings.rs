@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_are_told_before() {
+    fn interruptions_are_announced() {
         for (case, kind, notes, spec, expected) in [
             ("a rolling move", "Deployment", json!({"portolan.dev/pin": "west"}), json!({"replicas": 2}), None),
             (

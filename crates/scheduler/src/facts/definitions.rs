@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_names_a_group_for_its_logical_cluster_and_those_below() {
+    fn a_policy_names_a_group_for_its_logical_cluster_and_descendants() {
         let mut facts = DefinitionFacts::default();
         let (shop, other) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
         assert!(facts.name_group(shop, "example.com"));

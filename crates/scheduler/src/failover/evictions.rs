@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_keeps_what_has_a_slot() {
+    fn a_pause_keeps_running_moves() {
         let (mut slots, now) = (slots(), Instant::now());
         assert_eq!(slots.time_left(&uid("a"), &key(1), now), Duration::ZERO);
         slots.pause([uid("a")].into_iter());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cancelled_makes_room() {
+    fn a_cancelled_read_frees_its_permit() {
         let (mut slots, now) = (slots(), Instant::now());
         within(&mut slots, "a", 0..10_000, now);
         slots.retain(std::iter::empty(), now);

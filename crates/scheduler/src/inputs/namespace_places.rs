@@ -123,7 +123,9 @@ impl NamespacePlaces {
         if let Some(kind) = kind_of(object) {
             let key = (kind.group.to_string(), kind.kind.to_string(), object::name(object).to_owned());
             let anywhere = record.clusters.iter().map(|copy| copy.uid.clone()).collect();
-            self.targets.insert(key, TargetPlaces { active: places.clone(), anywhere });
+            let own = TargetPlaces { active: places.clone(), anywhere };
+            // An autoscaler that scales upstream has no copies.
+            self.targets.insert(key, if record.scales_globally { TargetPlaces::default() } else { own });
         }
         self.active.extend(places);
     }

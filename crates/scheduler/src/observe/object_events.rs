@@ -122,7 +122,8 @@ pub(crate) fn observe_object(ctx: &SchedulerContext, event: &Event) {
     // Autoscalers depend on the limits of their targets.
     let serves = |fields: &PlacementFields| (fields.record.retiring.clone(), fields.record.arriving.clone());
     let moves = before.record.clusters != after.record.clusters || serves(&before) != serves(&after);
-    if moves || before.record.limits != after.record.limits {
+    let scales_elsewhere = before.record.scales_globally != after.record.scales_globally;
+    if moves || scales_elsewhere || before.record.limits != after.record.limits {
         ctx.queue.add_followers(event.key.cluster, namespace, None);
     } else if new_spec && !after.record.clusters.is_empty() {
         requeue_followers(ctx, &event.key, Some(previous), Some(&event.record));

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happens_to_objects_counts() {
+    fn only_object_events_count() {
         let refused = |reason, message: &str| RefusedRow {
             key: key("r"),
             kind: Arc::new(GroupVersionKind::new("apps", "v1", "Deployment")),

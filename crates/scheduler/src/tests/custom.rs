@@ -96,7 +96,7 @@ async fn replicas_are_divided_where_the_scale_counts_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_field_of_the_scale_counts_what_runs_anew() {
+async fn another_scale_path_recounts_replicas() {
     let world = World::new(&["east"]).await;
     serve(&world, "east", &["v1"]).await;
     let definition = define(&world, SHOP, "{}").await;
@@ -133,7 +133,7 @@ async fn another_field_of_the_scale_counts_what_runs_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_custom_resource_names_follows_it() {
+async fn references_of_a_custom_resource_follow_it() {
     let world = World::new(&["east"]).await;
     serve(&world, "east", &["v1"]).await;
     let definition = define(&world, SHOP, r#"{"spec.charts[].secret": "Secret"}"#).await;

@@ -217,7 +217,7 @@ async fn divided_replicas_return_to_the_split_of_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_changed_since_is_listed_and_the_rest_returns() {
+async fn undo_lists_changed_objects_and_returns_the_rest() {
     let world = World::new(&["east", "north", "west"]).await;
     world.deployments_on_east(4).await;
     world.drain("d", json!({"physicalClusters": ["east"]})).await;
@@ -422,7 +422,7 @@ async fn a_physical_cluster_goes_once_it_is_proven_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_placements_come_again_with_what_they_knew() {
+async fn deleted_placements_are_recreated_with_their_history() {
     let world = World::new(&["east", "west"]).await;
     world.deployments_on_east(1).await;
     let (web, placement) = (deployment_key("web-00"), placement_of(&deployment_key("web-00")));
@@ -504,7 +504,7 @@ impl crate::UseRights for KnownRights {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decided_keeps_no_other_object_waiting() {
+async fn an_undecidable_object_delays_no_other() {
     let known = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let world = World::with_rights(&["east", "west"], Arc::new(KnownRights(known.clone()))).await;
     world.deployments_on_east(2).await;

@@ -245,7 +245,7 @@ async fn a_second_loss_in_time_calls_the_first_one_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_flaps_is_neither_lost_nor_back() {
+async fn a_flapping_cluster_changes_no_state() {
     let fleet = Fleet::start(&["east", "north", "west"]).await;
     place_web(&fleet).await;
     let flap = async |rounds: usize| {
@@ -272,7 +272,7 @@ async fn what_flaps_is_neither_lost_nor_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_run_once_stays_until_a_user_writes_it_off() {
+async fn run_once_objects_stay_until_a_user_writes_them_off() {
     let fleet = Fleet::start(&["east", "north", "west"]).await;
     let db = shop("statefulsets.apps/shop/db");
     let spec = json!({"replicas": 1, "template": {"spec": {"containers": []}}});
@@ -375,7 +375,7 @@ async fn a_new_leader_keeps_the_time_of_the_taint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenants_lost_physical_clusters_hold_nobody_elses_up() {
+async fn lost_physical_clusters_of_a_tenant_delay_no_other_tenant() {
     let fleet = Fleet::start(&["east", "north", "west"]).await;
     place_web(&fleet).await;
     for number in 0..9 {
@@ -472,7 +472,7 @@ impl LossSimulation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_losses_keep_what_runs_once_and_something_of_the_rest() {
+async fn random_losses_keep_run_once_objects_and_one_copy_of_others() {
     for seed in 0..12 {
         let simulation = LossSimulation::start(seed).await;
         let db = simulation.fleet.words(&simulation.db).await;

@@ -36,7 +36,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_follows_its_ingress_whatever_came_first() {
+async fn a_certificate_follows_its_ingress_in_any_order_of_creation() {
     let referrers = ["ingresses.networking.k8s.io/shop/web", "serviceaccounts/shop/robot"];
     for last in referrers {
         let world = World::new(&["east"]).await;
@@ -119,7 +119,7 @@ async fn content_leaves_when_its_label_or_its_policy_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_from_an_earlier_template_keeps_its_content() {
+async fn pods_of_an_earlier_template_keep_its_content() {
     for (kind, resource, api_version, spec) in [
         ("Job", "jobs.batch/shop/once-1", "batch/v1", json!({"template": {"spec": pod_naming("old")}})),
         (

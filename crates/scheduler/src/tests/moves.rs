@@ -213,7 +213,7 @@ async fn a_budget_over_all_physical_clusters_holds_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_healthy_copy_stays_whatever_asks_for_the_move() {
+async fn the_last_healthy_copy_stays_for_every_cause_of_a_move() {
     for case in ["policy", "taint", "label", "namespace pin", "default"] {
         let fleet = Fleet::balanced().await;
         let east = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east");

@@ -39,7 +39,7 @@ async fn an_object_moves_when_the_expression_of_its_policy_has_another_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expression_that_fails_is_said_on_the_policy_and_moves_nothing() {
+async fn a_failing_expression_becomes_a_condition_and_moves_nothing() {
     let world = World::new(&["east", "west"]).await;
     world.change(&east(), label("tier", Some("gold"))).await;
     let cel = "physicalCluster.metadata.labels['tier'] == 'gold'";

@@ -14,7 +14,7 @@ pub(super) async fn policy_condition(world: &World, policy: &ObjectKey, kind: &s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_whose_patch_exceeds_the_budget_of_the_api_says_so_until_it_is_changed() {
+async fn a_policy_with_an_excessive_patch_has_a_condition_until_it_changes() {
     let world = World::new(&["east"]).await;
     let copy = |n: usize| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/annotations/x{n}")});
     let doubling: Vec<Value> = (0..40).map(copy).collect();

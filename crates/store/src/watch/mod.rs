@@ -109,8 +109,15 @@ enum CursorPoll {
 impl Hub {
     pub(crate) fn new(marks: StoreMarks, budget: RingBudget, metrics: &StoreMetrics) -> Self {
         let (watchers, ring_bytes) = (metrics.watchers.clone(), metrics.rings.clone());
-        let state =
-            State { topics: HashMap::new(), bytes: 0, resources: 0, placements: 0, audits: 0, next_slot: 0, closed: false };
+        let state = State {
+            topics: HashMap::new(),
+            bytes: 0,
+            resources: 0,
+            placements: 0,
+            audits: 0,
+            next_slot: 0,
+            closed: false,
+        };
         Self {
             state: Mutex::new(state),
             last: marks.last.into(),

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_pass_is_told_with_its_reason() {
+    fn failed_specs_are_reported_with_their_reason() {
         let failed = PRINTED.replace("--- PASS: TestA/x/deep", "--- FAIL: TestA/x/deep")
             + "    a_test.go:7: not so\n        because\n";
         let error = GoTests::read(&failed).outcome(2).unwrap_err().to_string();

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_comes_with_what_was_printed_before_it() {
+    fn a_verdict_includes_the_output_before_it() {
         let printed = "=== RUN   TestX/it_works\ncheck {\"says\": \"it works\", \"seconds\": 0.5, \"passed\": true}\n\
                        === RUN   TestX/it_fails\n    x_test.go:1: no\n\
                        check {\"says\": \"it fails\", \"seconds\": 1, \"passed\": false}\n--- FAIL: TestX\nFAIL\n";

@@ -9,7 +9,7 @@ use harness::kubectl::Kubectl;
 use harness::poll;
 
 pub(super) const CHECKS: &[KubectlCheck] = &[
-    ("auth whoami names the administrator", who_am_i),
+    ("auth whoami names the administrator", reviews_of_the_own_user),
     ("auth can-i: yes for the administrator, no for a stranger", can_i),
     ("auth can-i --list prints rules", can_i_list),
     ("the bootstrap cluster roles are there", bootstrap_roles),
@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[KubectlCheck] = &[
 
 const ROBOT: &str = "system:serviceaccount:verbs:robot";
 
-fn who_am_i(context: &KubectlContext) -> Result<()> {
+fn reviews_of_the_own_user(context: &KubectlContext) -> Result<()> {
     contains("whoami", &context.anywhere.run("auth whoami")?, &["Username", "Groups", "system:authenticated"])
 }
 

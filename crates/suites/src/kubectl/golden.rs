@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_varies_is_replaced() {
+    fn varying_values_are_replaced() {
         for (text, expected) in [
             ("NAME   DATA   AGE\nplain  1      5s\n", "NAME DATA AGE\nplain 1 <age>\n"),
             ("a   3m12s \n  b:  2026-11-23T07:00:00Z", "a <age>\n  b: <time>\n"),

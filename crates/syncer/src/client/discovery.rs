@@ -1,8 +1,12 @@
 //! Discovery: the resources that a physical cluster serves, of those that may be synced.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
 
-use portolan_types::{GroupResource, GroupVersion, GroupVersionKind, placement::MAX_CUSTOM_KINDS};
+use futures::StreamExt as _;
+use portolan_types::{BoxFuture, GroupResource, GroupVersion, GroupVersionKind, placement::MAX_CUSTOM_KINDS};
 use serde_json::Value;
 
 use super::{DownstreamClient, DownstreamError, encode};
@@ -10,6 +14,10 @@ use crate::rules::{SyncRules, is_custom, version_of};
 
 /// Most versions of a custom kind that are looked at, the preferred one first.
 const MAX_VERSIONS: usize = 8;
+/// Deadline of an answer about a group of custom kinds, whose server may be another one that hangs.
+const GROUP_DEADLINE: Duration = Duration::from_secs(5);
+/// Groups of custom kinds that are read at a time.
+const GROUPS_AT_A_TIME: usize = 16;
 /// Longest name of a resource, kind or version, in bytes: as long as a label may be. They are kept and reported.
 const MAX_NAME: usize = 63;
 
@@ -126,23 +134,43 @@ pub(crate) async fn discover(api: &DownstreamClient, rules: &SyncRules) -> Resul
         let fixed = entries.into_iter().filter(|served| resources.contains(&served.resource));
         found.served.extend(fixed.map(|served| (served.resource.clone(), served)));
     }
+    let mut reading: Vec<BoxFuture<'static, _>> = Vec::new();
     for group in rules.custom_groups() {
         // The core group, of which resources can be named that are not synced by default, is not among the others.
-        let core = [String::from("v1")];
-        let versions = if group.is_empty() { Some(&core[..]) } else { groups.get(group).map(Vec::as_slice) };
-        for version in versions.unwrap_or_default().iter().take(MAX_VERSIONS) {
-            match entries(api, &GroupVersion::new(group, version.as_str())).await {
-                Ok(Some(entries)) => found.add_custom(rules, entries),
-                Err(error @ DownstreamError::Unreachable(_)) => return Err(error),
-                // The version is listed, so it should be there.
-                Ok(None)
-                | Err(DownstreamError::Refused(_) | DownstreamError::Garbled(_) | DownstreamError::Excessive(_)) => {
-                    found.unknown.insert(group.to_owned());
-                }
-            }
+        let core = || vec!["v1".to_owned()];
+        let versions = if group.is_empty() { core() } else { groups.get(group).cloned().unwrap_or_default() };
+        let (apart, group) = (api.apart(GROUP_DEADLINE), group.to_owned());
+        reading.push(Box::pin(async move {
+            let entries = group_entries(&apart, &group, &versions).await;
+            (group, entries)
+        }));
+    }
+    let mut answers = futures::stream::iter(reading).buffered(GROUPS_AT_A_TIME);
+    while let Some((group, (entries, is_whole))) = answers.next().await {
+        entries.into_iter().for_each(|entries| found.add_custom(rules, entries));
+        if !is_whole {
+            found.unknown.insert(group);
         }
     }
     Ok(found)
+}
+
+/// Reads the resources of the versions of a group of custom kinds. The second value is false if the server of a version
+/// fails or does not answer, as an aggregated one may: it costs its group only.
+async fn group_entries(api: &DownstreamClient, group: &str, versions: &[String]) -> (Vec<Vec<ServedResource>>, bool) {
+    let (mut all, mut is_whole) = (Vec::new(), true);
+    for version in versions.iter().take(MAX_VERSIONS) {
+        match entries(api, &GroupVersion::new(group, version.as_str())).await {
+            Ok(Some(entries)) => all.push(entries),
+            // The version is listed, so it should be there.
+            Ok(None) => is_whole = false,
+            Err(DownstreamError::Unreachable(_)) => return (all, false),
+            Err(DownstreamError::Refused(_) | DownstreamError::Garbled(_) | DownstreamError::Excessive(_)) => {
+                is_whole = false;
+            }
+        }
+    }
+    (all, is_whole)
 }
 
 /// Returns the versions of each group, the preferred one first.
@@ -183,4 +211,58 @@ async fn entries(
         Some(ServedResource::new(resource, kind, entry["namespaced"].as_bool()?))
     };
     Ok(Some(list["resources"].as_array().into_iter().flatten().filter_map(served).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::{Client, client::Body};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers a request for discovery. The server of `slow.io` never answers, and that of `half.io` fails for v1.
+    async fn answer(request: Request<Body>) -> Result<Response<Body>, Infallible> {
+        let group = |name: &str, versions: &[&str]| {
+            let versions: Vec<Value> = versions.iter().map(|version| json!({"version": version})).collect();
+            json!({"name": name, "preferredVersion": versions[0], "versions": versions})
+        };
+        let resources = |resource: &str, kind: &str| {
+            let resource = json!({"name": resource, "kind": kind, "namespaced": true});
+            json!({"kind": "APIResourceList", "resources": [resource]})
+        };
+        let (code, body) = match request.uri().path() {
+            "/apis" => (
+                200,
+                json!({"groups": [
+                    group("slow.io", &["v1"]), group("half.io", &["v2", "v1"]), group("good.io", &["v1"]),
+                ]}),
+            ),
+            "/apis/half.io/v2" => (200, resources("halves", "Half")),
+            "/apis/half.io/v1" => (503, json!({"kind": "Status", "code": 503})),
+            "/apis/good.io/v1" => (200, resources("goods", "Good")),
+            path if path.starts_with("/apis/slow.io") => std::future::pending().await,
+            _ => (200, json!({"kind": "APIResourceList", "resources": []})),
+        };
+        Ok(Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_whose_server_hangs_costs_no_other() {
+        let client = Client::new(tower::service_fn(answer), "default");
+        let api = DownstreamClient::new(client, Duration::from_secs(30));
+        let rules = SyncRules::new(&["slows.slow.io", "halves.half.io", "goods.good.io"].map(str::to_owned));
+        let begun = tokio::time::Instant::now();
+        let found = discover(&api, &rules).await.unwrap();
+        assert!(begun.elapsed() <= GROUP_DEADLINE, "{:?}", begun.elapsed());
+        let versions = |resource: &str, group: &str| {
+            found.served.get(&GroupResource::new(group, resource)).map(|served| served.versions.join(","))
+        };
+        assert_eq!(versions("goods", "good.io").as_deref(), Some("v1"));
+        assert_eq!(versions("halves", "half.io").as_deref(), Some("v2"), "what is known of it");
+        assert_eq!(found.unknown.iter().collect::<Vec<_>>(), ["half.io", "slow.io"]);
+        assert!(api.get("/apis").await.is_ok(), "the physical cluster is not in doubt");
+    }
 }

@@ -153,6 +153,22 @@ impl DownstreamClient {
         self.call(Method::GET, path, "application/json", None).await
     }
 
+    /// Reads the text of an answer, in at most `time` once it has begun. `room` is awaited before the text is read, so that
+    /// a silent physical cluster takes none.
+    pub(crate) async fn text_in_room<R>(
+        &self,
+        path: &str,
+        room: impl Future<Output = R>,
+        time: Duration,
+    ) -> Result<(Bytes, R), DownstreamError> {
+        let request = request(Method::GET, path, "application/json", None)?;
+        let begun = self.within_deadline(async { check_status(self.client.send(request).await).await }).await?;
+        let room = room.await;
+        let (mut charge, slow) = (self.charge(), DownstreamError::Unreachable("its answer is too slow".into()));
+        let text = tokio::time::timeout(time, read(begun, self.limit, &mut charge)).await.map_err(|_| slow)??;
+        Ok((text, room))
+    }
+
     /// Succeeds when the API server says that it is ready, and when the credential may not ask.
     pub(crate) async fn ready(&self) -> Result<(), DownstreamError> {
         let request = request(Method::GET, "/readyz", "*/*", None)?;
@@ -370,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_will_be_the_same_next_time_is_a_refusal() {
+    fn only_permanent_errors_are_refusals() {
         for (code, expected) in [
             (400, Some("Invalid")),
             (403, Some("Forbidden")),

@@ -48,6 +48,11 @@ impl DownstreamClient {
         Self { is_probe: true, ..self.clone() }
     }
 
+    /// Returns a client whose unanswered requests are no doubt about the physical cluster: other servers may answer them.
+    pub(crate) fn apart(&self, deadline: Duration) -> Self {
+        Self { deadline, reach: Reachability::default(), ..self.clone() }
+    }
+
     /// Waits until the physical cluster is not in doubt.
     pub(crate) async fn wait_until_trusted(&self) {
         self.reach.until(false).await;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_has_no_field_for_is_named() {
+    fn unsupported_fields_are_named() {
         let deployment = GroupVersionKind::new("apps", "v1", "Deployment");
         for (case, object, expected) in [
             ("all is known", json!({"spec": {"replicas": 1, "containers": [{"name": "a"}]}}), vec![]),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_upstream_stays_until_it_is_downstream() {
+    fn an_upstream_change_stays_until_it_is_synced() {
         let stored = shown(json!({"app": "web", "old": "x"}));
         assert_eq!(pending(&stored), Value::Null);
         let mut changed = stored.clone();

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_upstream_stays_until_it_is_downstream() {
+    fn an_upstream_change_stays_until_it_is_synced() {
         let stored = shown(&pod("i:1", "1", &[]));
         assert!(PodChanges::pending(&stored, &east()).is_empty());
         let mut changed = stored.clone();

@@ -39,7 +39,7 @@ fn shown(set: &Value, deployment: &Value, cluster: &str) -> Value {
 }
 
 #[test]
-fn a_template_has_one_replica_set_upstream_whatever_the_physical_clusters_call_it() {
+fn a_template_has_one_upstream_replica_set_despite_other_downstream_names() {
     let (_, deployment) = deployment();
     let template = deployment["spec"]["template"].clone();
     let (east, mut west) = (downstream(&template, true, 2), downstream(&template, true, 3));
@@ -101,7 +101,7 @@ fn a_revision_brings_the_template_back_as_it_was_written_upstream() {
 }
 
 #[test]
-fn an_older_template_is_shown_without_what_was_added() {
+fn an_older_template_is_shown_without_added_fields() {
     let (_, deployment) = deployment();
     let old = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
     for handed_on in [true, false] {
@@ -114,7 +114,7 @@ fn an_older_template_is_shown_without_what_was_added() {
 }
 
 #[test]
-fn pods_are_owned_by_what_is_upstream() {
+fn pods_are_owned_by_upstream_objects() {
     let (_, deployment) = deployment();
     let set = shown(&downstream(&deployment["spec"]["template"], true, 1), &deployment, "east");
     let (key, mut set_upstream) = (self::deployment().0, set.clone());
@@ -145,7 +145,7 @@ fn pods_are_owned_by_what_is_upstream() {
 }
 
 #[test]
-fn a_projection_never_takes_over_what_is_there() {
+fn a_projection_never_takes_over_an_existing_object() {
     let origin = |name: &'static str, uid: &'static Uid| ProjectionOrigin { name, uid };
     let (east, west) = (Box::leak(Box::new(uid("east"))), Box::leak(Box::new(uid("west"))));
     let pod = json!({"kind": "Pod", "metadata": {"name": "web-0"}});
@@ -159,7 +159,7 @@ fn a_projection_never_takes_over_what_is_there() {
 }
 
 #[test]
-fn fixed_names_are_told_apart_only_on_several_clusters() {
+fn fixed_names_get_a_suffix_only_on_several_clusters() {
     let pod = json!({"metadata": {"name": "db-0"}});
     let copy = |name: &str| PlacedCopy {
         name: name.into(),

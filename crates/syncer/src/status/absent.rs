@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_what_has_no_copy_counts_nothing() {
+    fn an_object_without_a_copy_has_an_empty_status() {
         let available = json!({"type": "Available", "status": "True", "lastTransitionTime": "T0"});
         let foreign = json!({"type": "example.com/Own", "status": "True"});
         for (text, before, expected) in [

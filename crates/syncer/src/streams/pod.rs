@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_physical_cluster_made_is_known_by_its_uid_there_in_the_namespace_of_its_logical_cluster() {
+    fn projected_objects_are_identified_by_downstream_uid() {
         let pod = made(&hashed()).unwrap();
         assert_eq!((pod.namespace(), pod.name()), (hashed().as_str(), "web-1"));
         let (own, other) = (key().cluster.to_string(), LogicalClusterId::new(8).to_string());

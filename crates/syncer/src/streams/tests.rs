@@ -191,7 +191,7 @@ async fn a_pod_that_is_not_ours_is_not_asked() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart() {
+async fn refusals_are_distinguished() {
     let refused: [(&str, Answer, &str); 7] = [
         (
             "in its own words",
@@ -220,7 +220,7 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_a_kubelet_writes_is_handed_on_up_to_a_bound() {
+async fn kubelet_output_is_forwarded_within_a_bound() {
     let long: Answer = |_| answer(500, &"x".repeat(1 << 20));
     let opened = asked("exec", &upgrading("SPDY/3.1"), "downstream", long).await.unwrap();
     let OpenedStream::Text(code, text) = opened else { panic!("{opened:?}") };

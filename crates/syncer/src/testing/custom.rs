@@ -102,7 +102,7 @@ async fn a_share_goes_where_the_scale_counts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_allowed_or_not_served_or_not_known_there_is_refused_with_the_reason() {
+async fn unsyncable_kinds_are_refused_with_the_reason() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = place(&stage, json!({"unknown": 1}));
@@ -183,7 +183,7 @@ async fn a_foreign_definition_is_neither_changed_nor_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_whose_definition_is_gone_is_told_of_comes_back_and_can_end() {
+async fn a_copy_without_its_definition_is_reported_and_can_be_deleted_later() {
     let cluster = FakeCluster::default();
     let foreign = cluster.put("customresourcedefinitions", definition("foreign"));
     let stage = stage(&cluster).await;
@@ -278,7 +278,7 @@ async fn a_group_whose_server_hangs_does_not_silence_the_physical_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_whose_server_answers_nonsense_hides_no_other_and_takes_nothing_off() {
+async fn an_invalid_discovery_answer_hides_no_other_group() {
     let cluster = FakeCluster::default();
     cluster.put("customresourcedefinitions", definition("foreign"));
     let stage = stage(&cluster).await;

@@ -40,7 +40,7 @@ fn copies(cluster: &FakeCluster) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_gone_registration_left_is_told_and_untouched_until_it_is_taken_over() {
+async fn copies_of_a_removed_registration_are_reported_and_untouched() {
     let cluster = FakeCluster::default();
     let stage = returned(&cluster).await;
     let key = stage.key("configmaps", "a");
@@ -60,7 +60,7 @@ async fn what_a_gone_registration_left_is_told_and_untouched_until_it_is_taken_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_gone_registration_left_is_deleted_when_that_is_ordered() {
+async fn copies_of_a_removed_registration_are_deleted_on_request() {
     let cluster = FakeCluster::default();
     let stage = returned(&cluster).await;
     stage.until("it is told", async |s| left_behind(s) == 1).await.unwrap();

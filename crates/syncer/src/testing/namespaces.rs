@@ -17,7 +17,7 @@ fn data(value: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_of_somebody_else_is_not_used() {
+async fn a_foreign_namespace_is_not_used() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     cluster.put("namespaces", json!({"metadata": {"name": stage.namespace()}}));
@@ -119,7 +119,7 @@ async fn an_empty_namespace_of_one_that_is_gone_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_namespace_is_in_the_way_is_not_told_to_a_tenant() {
+async fn the_owner_of_a_conflicting_namespace_is_hidden_from_tenants() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let identity = NamespaceIdentity {

@@ -133,7 +133,7 @@ async fn an_older_syncer_ends_when_upstream_knows_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_names_a_later_stay_is_overwritten_or_goes_and_is_told_of() {
+async fn a_copy_with_a_later_epoch_is_overwritten_or_deleted_and_reported() {
     for (case, deletes) in [("while it stays", false), ("while it is deleted", true)] {
         let cluster = FakeCluster::default();
         let stage = stage(&cluster).await;
@@ -161,7 +161,7 @@ async fn a_copy_that_names_a_later_stay_is_overwritten_or_goes_and_is_told_of() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_names_a_newer_syncer_ends_none_and_is_told_of() {
+async fn a_copy_of_a_newer_syncer_is_kept_and_reported() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
@@ -216,7 +216,7 @@ async fn a_namespace_with_something_else_in_it_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_with_the_last_of_what_was_never_shown() {
+async fn a_namespace_is_deleted_with_its_last_unprojected_object() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
@@ -259,7 +259,7 @@ pub(super) fn run_deployment(cluster: &FakeCluster) -> (Value, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_downstream_is_shown_upstream_and_ends_only_with_it() {
+async fn downstream_objects_are_projected_until_they_are_deleted() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);
@@ -324,7 +324,7 @@ async fn the_status_comes_up_with_the_upstream_generation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_is_not_run_again_when_its_copy_goes() {
+async fn a_finished_object_is_not_run_again() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let complete = json!({"conditions": [{"type": "Complete", "status": "True"}]});
     for (resource, kind, spec, ended) in [
@@ -355,7 +355,7 @@ async fn what_has_ended_is_not_run_again_when_its_copy_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_not_go_down_is_told() {
+async fn forbidden_objects_have_a_reason() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let privileged =
@@ -416,7 +416,7 @@ async fn a_resource_that_is_not_served_is_not_taken_for_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_run_once_waits_while_its_resource_is_not_served() {
+async fn run_once_objects_wait_while_their_resource_is_not_served() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let pod = || json!({"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -482,7 +482,7 @@ async fn writes_that_are_answered_with_nonsense_end_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_about_nothing_is_no_proof_of_an_end() {
+async fn an_empty_answer_is_no_proof_of_deletion() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
@@ -502,7 +502,7 @@ async fn an_answer_about_nothing_is_no_proof_of_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_fails_refuses_nothing_and_is_told_of_after_a_while() {
+async fn a_failing_authorizer_is_reported_after_a_while() {
     let reason_of = |s: &SyncStage, key: &_| match s.upstream.last_report(key) {
         Some(CopyState::Failed { reason, .. }) => reason,
         Some(CopyState::Synced { .. }) => "Synced".to_owned(),
@@ -560,7 +560,7 @@ async fn a_physical_cluster_that_is_down_is_asked_once_in_a_while_by_all_togethe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_whose_end_nobody_told_of_is_found_gone() {
+async fn a_copy_deleted_without_an_event_is_found_missing() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = stage.place("configmaps", "a", data("1"), CopyPhase::Active);
@@ -577,7 +577,7 @@ async fn a_copy_whose_end_nobody_told_of_is_found_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_run_once_waits_for_its_end_or_for_somebody_who_writes_it_off() {
+async fn run_once_objects_wait_for_proof_or_write_off() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let pod = || json!({"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -606,7 +606,7 @@ async fn what_must_run_once_waits_for_its_end_or_for_somebody_who_writes_it_off(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_shown_of_an_unreachable_cluster_ends_upstream_and_later_downstream() {
+async fn projections_of_an_unreachable_cluster_are_deleted_in_both_places() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);
@@ -635,7 +635,7 @@ fn event(name: &str, about: &Value, message: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_what_is_ours_are_shown_upstream_about_what_stands_there() {
+async fn events_about_copies_are_projected_onto_upstream_objects() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     let key = stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);

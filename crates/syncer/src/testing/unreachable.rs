@@ -55,7 +55,7 @@ async fn a_dead_physical_cluster_has_nothing_ready_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_starts_while_it_is_dead_says_so_too() {
+async fn a_worker_that_starts_while_its_cluster_is_down_reports_it() {
     let cluster = FakeCluster::default();
     let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
     stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);

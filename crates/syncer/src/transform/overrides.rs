@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_override_changes() {
+    fn fields_that_an_override_changes() {
         for (case, change, at, expected) in [
             (
                 "an image without registry",
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_is_stays() {
+    fn the_class_of_an_object_is_stable() {
         for change in [
             json!({"labels": {"sync.portolan.dev/cluster": "other"}, "annotations": {"sync.portolan.dev/identity": "{}"}}),
             json!({"patch": [{"op": "replace", "path": "/metadata/name", "value": "other"}]}),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_does_not_fit_is_told() {
+    fn a_patch_that_does_not_fit_is_reported() {
         let error = overridden(json!({"patch": [{"op": "remove", "path": "/spec/x"}]})).unwrap_err();
         assert!(error.starts_with("the override of policy eu: "), "{error}");
     }

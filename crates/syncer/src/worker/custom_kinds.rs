@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_custom_kinds() {
+    fn status_of_custom_kinds() {
         let resource = |text: &str| {
             let (resource, group) = text.split_once('.').unwrap();
             GroupResource::new(group, resource)

@@ -2,10 +2,14 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use portolan_types::{annotations, object, upstream::Debt, work::WorkOutcome};
+use portolan_types::{
+    annotations, object,
+    upstream::{Debt, UpstreamRead},
+    work::WorkOutcome,
+};
 use serde_json::Value;
 
-use super::{SyncError, Work, Worker, reflector_cache::ObjectRef, write::propagation};
+use super::{SyncError, Work, Worker, keep, reflector_cache::ObjectRef, write::propagation};
 use crate::{
     plan::{self, Proof},
     rules::{self, SyncRefusal},
@@ -41,6 +45,11 @@ impl Worker {
         if !self.is_owed(debt, &live) {
             return self.settle_debt(debt).await;
         }
+        if keep::is_marked_kept(&live) && self.was_deleted(debt).await? {
+            keep::release(&session.api, &path, &live).await?;
+            tracing::info!(cluster = %self.config.name, key = %debt.key, "an owed copy stays that is not synced any more");
+            return self.settle_debt(debt).await;
+        }
         if !object::is_deleting(&live) {
             let propagation = if debt.is_orphan { "Orphan" } else { propagation(&served) };
             session.api.delete(&path, &Proof::debt(&live), propagation).await?;
@@ -61,6 +70,16 @@ impl Worker {
     async fn has_returned(&self, debt: &Debt) -> Result<bool, SyncError> {
         let Some(upstream) = self.read_placed(&debt.key).await? else { return Ok(false) };
         Ok(object::uid(&upstream.object).as_ref() == Some(&debt.uid) && self.entry(&upstream).is_some())
+    }
+
+    /// Returns true if the object of the debt was deleted upstream: it is not only placed elsewhere.
+    async fn was_deleted(&self, debt: &Debt) -> Result<bool, SyncError> {
+        let uid = match self.upstream.get(&self.config.uid, &debt.key).await? {
+            UpstreamRead::Placed(upstream) => object::uid(&upstream.object),
+            UpstreamRead::NotPlaced(unplaced) => unplaced.uid,
+            UpstreamRead::Absent => None,
+        };
+        Ok(debt.source.is_none() && uid.as_ref() != Some(&debt.uid))
     }
 
     /// Returns true if `live` is the copy that the debt records, and not one of a later epoch. For the debt of a

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn masses_are_stopped_until_somebody_lets_go() {
+    async fn mass_deletions_are_held_until_an_administrator_releases_them() {
         for (case, copies, expected) in [("few objects", 100, 10), ("many objects", 1000, 50)] {
             let mut brake = DeletionBrake::default();
             let allowed = |brake: &mut DeletionBrake| (0..copies).filter(|_| brake.allows(copies)).count();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_physical_cluster_that_cannot_resize_pods_is_told_of() {
+    async fn a_physical_cluster_without_pod_resize_is_reported() {
         let cluster = FakeCluster::default();
         let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
         let pod = |cpu: &str| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_shown_since_the_workspace_is_full_is_told_by_an_event_about_its_maker() {
+    async fn objects_over_the_quota_are_reported_by_an_event_on_their_owner() {
         let cluster = FakeCluster::default();
         let (stage, _) = stage(&cluster).await;
         stage.upstream.set_full(true);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_label_that_is_refused_downstream_is_told_by_an_event() {
+    async fn a_label_refused_downstream_is_reported_by_an_event() {
         let cluster = FakeCluster::default();
         let (stage, key) = stage(&cluster).await;
         let refusal = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no roles here"});

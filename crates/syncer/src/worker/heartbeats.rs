@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_live_server_says_is_an_answer() {
+    fn only_a_live_servers_answer_counts() {
         for (reason, expected) in [
             ("Unauthorized", true),
             ("Forbidden", true),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_physical_cluster_has_no_heartbeat_and_counts_anew_when_it_is_back() {
+    async fn a_silent_physical_cluster_has_no_heartbeat_until_it_returns() {
         let stage = SyncStage::start(Arc::new(FakeCluster::default()), 9).await.unwrap();
         stage.until("it is heard", async |s| s.upstream.heartbeats().len() > 3).await.unwrap();
         let before = stage.upstream.heartbeats();

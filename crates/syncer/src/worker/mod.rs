@@ -17,6 +17,7 @@ mod forwarded_changes;
 mod handle;
 mod health;
 mod heartbeats;
+mod keep;
 mod left_behind;
 mod left_claims;
 mod limits;

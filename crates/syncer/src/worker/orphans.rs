@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_deleted_without_its_dependents_leaves_them_running_and_shown_until_a_later_one_adopts_them() {
+    async fn orphans_keep_running_until_they_are_adopted() {
         let cluster = FakeCluster::default();
         let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
         let key = stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_deleted_without_its_dependents_out_of_reach_leaves_them_when_the_debt_is_paid() {
+    async fn orphans_on_an_unreachable_cluster_survive_the_debt() {
         let cluster = FakeCluster::default();
         let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
         let key = stage.place("deployments", "web", deployment(1, "i:1"), CopyPhase::Active);

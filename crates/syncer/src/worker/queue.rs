@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn work_waits_for_its_time_and_for_what_it_was_told() {
+    async fn work_waits_for_its_time_and_its_condition() {
         let queue = WorkerQueue::new(&Seams::seeded(1, Timestamp::UNIX_EPOCH));
         let namespace = || Work::Namespace("shop".into());
         queue.add_after(namespace(), Duration::from_secs(5));

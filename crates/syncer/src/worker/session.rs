@@ -108,6 +108,11 @@ impl Session {
         gone.iter().for_each(|resource| drop(state.served.remove(resource)));
         let mut change = ServedChange { new: Vec::new(), is_any: !gone.is_empty() };
         for (resource, served) in now {
+            // A version whose server fails may be missing.
+            let is_partial = unknown.contains(&*resource.group) && state.served.contains_key(&resource);
+            if is_partial {
+                continue;
+            }
             let is_known = state.served.get(&resource).is_some_and(|known| *known == served || !is_custom(&resource));
             if is_known {
                 continue;

@@ -218,6 +218,9 @@ impl Worker {
         if !deletion.proof.is_firm() && !self.brake_allows(view) {
             return Ok(Step::Finished(WorkOutcome::Done));
         }
+        if let Some(step) = self.release_if_kept(view, served, &deletion).await? {
+            return Ok(step);
+        }
         let path = served.path(view.place.namespace(), Some(&view.place.name));
         let propagation = match (deletion.proof, view.upstream) {
             (Proof::Deleting, Some(upstream)) if plan::is_orphaning(&upstream.object) => "Orphan",

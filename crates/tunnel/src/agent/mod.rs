@@ -114,7 +114,7 @@ impl Agent {
             let attempt = async {
                 let credential = shutdown.run_until_cancelled(self.credential(is_refused)).await;
                 let Some(credential) = credential.transpose()? else { return Ok(()) };
-                // Returns when the certificate is due for renewal.
+                // Returns when the certificate has ended.
                 SessionSet::new(&self.config, credential).run(&shutdown).await
             };
             // Sessions say goodbye at the shutdown themselves.
@@ -146,7 +146,7 @@ impl Agent {
         if now < validity.renewal() {
             return Ok(saved);
         }
-        match self.renew(&saved).await {
+        match renew(&self.config, &saved).await {
             Ok(renewed) => Ok(renewed),
             // It is valid for a while yet.
             Err(error) => {
@@ -166,28 +166,11 @@ impl Agent {
             self.config.credentials.save(&saved).await.map_err(AgentError::Store)?;
         }
         let new = AgentCredential { key: saved.next_key, ..AgentCredential::default() };
-        let mut connection = self.connect(&ServerTrust::Pin(pin), None).await?;
+        let mut connection = connect(&self.config, &ServerTrust::Pin(pin), None).await?;
         let issued = connection.certificate(new, None, Some(&token.bearer())).await?;
         self.config.credentials.save(&issued).await.map_err(AgentError::Store)?;
         tracing::info!(server = %self.config.server, "the server issued a certificate");
         Ok(issued)
-    }
-
-    async fn renew(&self, current: &AgentCredential) -> Result<AgentCredential, AgentError> {
-        let trust = ServerTrust::Authority(current.authority.clone());
-        let mut connection = self.connect(&trust, Some(current)).await?;
-        let issued = connection.certificate(AgentCredential::generate()?, Some(current), None).await?;
-        self.config.credentials.save(&issued).await.map_err(AgentError::Store)?;
-        tracing::info!(server = %self.config.server, "the certificate is renewed");
-        Ok(issued)
-    }
-
-    async fn connect(
-        &self,
-        trust: &ServerTrust,
-        credential: Option<&AgentCredential>,
-    ) -> Result<ServerConnection, AgentError> {
-        ServerConnection::open(&self.config.server, client_config(trust, credential)?).await
     }
 
     async fn token(&self) -> Result<BootstrapToken, AgentError> {
@@ -196,4 +179,22 @@ impl Agent {
         let text = text.map_err(|error| AgentError::Token(format!("{}: {error}", path.display())))?;
         BootstrapToken::parse(text.trim()).map_err(|error| AgentError::Token(error.to_string()))
     }
+}
+
+/// Gets a new certificate by the current one, and keeps it.
+async fn renew(config: &AgentConfig, current: &AgentCredential) -> Result<AgentCredential, AgentError> {
+    let trust = ServerTrust::Authority(current.authority.clone());
+    let mut connection = connect(config, &trust, Some(current)).await?;
+    let issued = connection.certificate(AgentCredential::generate()?, Some(current), None).await?;
+    config.credentials.save(&issued).await.map_err(AgentError::Store)?;
+    tracing::info!(server = %config.server, "the certificate is renewed");
+    Ok(issued)
+}
+
+async fn connect(
+    config: &AgentConfig,
+    trust: &ServerTrust,
+    credential: Option<&AgentCredential>,
+) -> Result<ServerConnection, AgentError> {
+    ServerConnection::open(&config.server, client_config(trust, credential)?).await
 }

@@ -51,6 +51,8 @@ const MAX_SERVERS: u32 = 16;
 struct ServerSession {
     session: Session,
     since: Instant,
+    /// True if it began under a certificate that has been renewed since.
+    is_outdated: bool,
 }
 
 /// End of the session with a server.
@@ -60,7 +62,7 @@ struct EndedSession {
     end: SessionEnd,
 }
 
-/// Sessions with all servers, under one certificate.
+/// Sessions with all servers. After a renewal of the certificate they are replaced one after the other.
 pub(super) struct SessionSet<'a> {
     config: &'a AgentConfig,
     credential: AgentCredential,
@@ -82,7 +84,7 @@ impl<'a> SessionSet<'a> {
         }
     }
 
-    /// Keeps the sessions until `shutdown`, or until the certificate is due for renewal.
+    /// Keeps the sessions until `shutdown`, or until the certificate has ended without a renewal.
     ///
     /// # Errors
     /// A server refuses the certificate.
@@ -94,7 +96,10 @@ impl<'a> SessionSet<'a> {
         let ended = loop {
             tokio::select! {
                 () = shutdown.cancelled() => break Ok(()),
-                () = &mut renewal => break Ok(()),
+                () = &mut renewal => match shutdown.run_until_cancelled(self.renew()).await {
+                    Some(true) => renewal.set(credential::sleep_until(&seams, self.renewal())),
+                    Some(false) | None => break Ok(()),
+                },
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => match ended {
                     Ok(ended) => self.note_end(&ended),
                     Err(error) => tracing::error!(%error, "a session panicked"),
@@ -113,6 +118,25 @@ impl<'a> SessionSet<'a> {
         ended
     }
 
+    /// Renews the certificate while the sessions go on. Returns false if it has ended.
+    async fn renew(&mut self) -> bool {
+        match super::renew(self.config, &self.credential).await {
+            Ok(renewed) => {
+                self.credential = renewed;
+                self.live.values_mut().for_each(|server| server.is_outdated = true);
+                self.next_dial = Instant::now() + self.backoff.within(NEXT_SERVER);
+                true
+            }
+            Err(error) => {
+                let now = self.config.seams.clock.now();
+                let validity = self.credential.validity().ok().flatten().filter(|validity| !validity.is_over(now));
+                let until = validity.map(|validity| validity.until.to_string());
+                tracing::warn!(%error, until, "the certificate is not renewed yet");
+                until.is_some()
+            }
+        }
+    }
+
     /// Returns the time of the next renewal. One that was missed is tried again after a while.
     fn renewal(&self) -> Timestamp {
         let now = self.config.seams.clock.now();
@@ -124,7 +148,11 @@ impl<'a> SessionSet<'a> {
         now.saturating_add(self.backoff.within(RENEWAL_RETRY)).map_or(validity.until, |retry| retry.min(validity.until))
     }
 
+    /// Returns true if there is a server to dial: one without a session, or with one under an earlier certificate.
     fn misses_servers(&self) -> bool {
+        if self.live.values().any(|server| server.is_outdated) {
+            return true;
+        }
         let wanted = self.live.values().map(|server| server.session.servers()).max().unwrap_or(1);
         self.live.len() < wanted.clamp(1, MAX_SERVERS) as usize
     }
@@ -151,7 +179,9 @@ impl<'a> SessionSet<'a> {
         let tls = client_config(&trust, Some(&self.credential))?;
         let mut connection = ServerConnection::open(&self.config.server, tls).await?;
         let (session, outgoing) = Session::new(SessionRole::Agent, 0);
-        let servers = self.live.keys().cloned().collect();
+        // A server replaces a session that the greeting does not name.
+        let current = self.live.iter().filter(|(_, server)| !server.is_outdated);
+        let servers = current.map(|(id, _)| id.clone()).collect();
         session.say(Kind::Hello(Hello { protocol: PROTOCOL, version: self.config.version.clone(), servers }));
         let mut incoming = connection.tunnel(outgoing).await?;
         let greeting = timeout(GREETING, incoming.next()).await;
@@ -171,7 +201,7 @@ impl<'a> SessionSet<'a> {
         };
         session.begin(frame.epoch, welcome.servers);
         tracing::info!(server = %self.config.server, id = welcome.server, epoch = frame.epoch, "connected");
-        let live = ServerSession { session: session.clone(), since: Instant::now() };
+        let live = ServerSession { session: session.clone(), since: Instant::now(), is_outdated: false };
         self.live.insert(welcome.server.clone(), live);
         let (member, server, keepalive) = (self.config.member.clone(), welcome.server, self.config.keepalive);
         self.tasks.spawn(async move {
@@ -251,7 +281,7 @@ mod tests {
         };
         let mut sessions = SessionSet::new(&config, AgentCredential::default());
         let (session, _outgoing) = Session::new(SessionRole::Agent, 2);
-        sessions.live.insert("a".into(), ServerSession { session, since: Instant::now() });
+        sessions.live.insert("a".into(), ServerSession { session, since: Instant::now(), is_outdated: false });
         for (server, epoch, misses) in [("b", 2, false), ("a", 1, false), ("a", 2, true), ("a", 2, true)] {
             sessions.note_end(&EndedSession { server: server.into(), epoch, end: SessionEnd::Silent });
             assert_eq!(sessions.misses_servers(), misses, "{server} {epoch}");

@@ -75,6 +75,11 @@ impl Source {
         self.lines[..end].iter().map(String::as_str).filter(|line| !line.trim_start().starts_with("//"))
     }
 
+    /// Returns all lines.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
     /// Returns line number and text of each comment that has a line of its own.
     pub(crate) fn comments(&self) -> impl Iterator<Item = (usize, &str)> {
         let numbered = self.lines.iter().enumerate().map(|(index, line)| (index + 1, line.as_str()));

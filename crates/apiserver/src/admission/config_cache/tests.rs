@@ -32,7 +32,7 @@ async fn repaired_objects_are_noticed_at_once() {
 }
 
 #[test]
-fn classes_and_limits_are_reduced_to_what_admission_reads() {
+fn classes_and_limits_are_reduced_to_the_fields_of_admission() {
     let metadata = json!({"name": "a", "annotations": {"why": "x".repeat(10_000)}});
     let class = json!({"metadata": metadata, "value": 7, "description": "y".repeat(10_000)});
     let range = json!({"metadata": metadata, "spec": {"limits": []}, "kind": "LimitRange"});

@@ -380,7 +380,7 @@ async fn a_token_that_means_another_user_is_valid_no_more() {
 }
 
 #[test]
-fn faults_of_a_configuration_are_told_by_field() {
+fn configuration_errors_name_the_field() {
     let issuer = r#"issuer: {url: "https://a", audiences: [x]}"#;
     for (case, jwt, expected) in [
         ("nothing", "{}", "jwt[0].issuer.url: Required value: URL is required"),

@@ -90,7 +90,7 @@ fn a_document_goes_in_the_first_form_that_is_named() {
 }
 
 #[test]
-fn one_document_for_all_groups_goes_to_those_who_name_it() {
+fn the_aggregated_document_is_served_on_request() {
     let named = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     for (accept, expected) in [
         (format!("application/json;{named},application/json"), Some(ResponseFormat::Json)),

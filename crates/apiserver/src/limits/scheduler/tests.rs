@@ -214,7 +214,7 @@ fn a_changed_flow_is_charged_to_both_flows() {
 }
 
 #[test]
-fn work_of_a_fixed_flow_is_charged_to_it_whatever_requests_it_serves() {
+fn work_of_a_fixed_flow_is_charged_to_it() {
     let scheduler = FairPollScheduler::new(1);
     let (owner, asking, other) = (flow(1, 1), flow(2, 1), flow(3, 1));
     let mut waits = pin!(task_flow(&scheduler, 3).work(future::ready(3)));

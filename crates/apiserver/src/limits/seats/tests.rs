@@ -68,7 +68,7 @@ async fn seats_go_to_the_tenant_with_the_fewest_and_then_by_round() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_users_alternate_whatever_the_length_of_their_queues() {
+async fn equal_users_alternate_independent_of_queue_length() {
     let queue = queue(1, 100);
     let mut held = Some(seat(&queue, flow(5, 1)));
     let mut lines: Vec<((u64, u64), Entering)> = Vec::new();
@@ -142,7 +142,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 
 proptest! {
     #[test]
-    fn no_seat_is_lost_and_none_stays_empty_that_somebody_may_have(acts in acts(), seats in 1..9usize, bound in 0..6usize) {
+    fn no_permit_is_lost_or_left_idle(acts in acts(), seats in 1..9usize, bound in 0..6usize) {
         let queue = queue(seats, bound);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let _guard = runtime.enter();

@@ -50,7 +50,7 @@ async fn clients_ping_and_close_and_nothing_else_matters() {
 }
 
 #[tokio::test]
-async fn it_is_said_why_it_is_closed() {
+async fn the_reason_of_a_close_is_reported() {
     for (case, said, why) in [
         ("the client closes it", &[0x88, 0x80, 0, 0, 0, 0][..], CloseCode::Normal),
         ("the client goes", &[], CloseCode::Normal),
@@ -76,7 +76,7 @@ async fn it_is_said_why_it_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_nothing_is_let_go_whatever_it_is_sent() {
+async fn a_stalled_client_is_disconnected() {
     // An empty text frame of the client, which is ignored, and a ping of ten bytes.
     let quiet = [0x81, 0x80, 0, 0, 0, 0];
     let ping = [&[0x89, 0x8a, 0, 0, 0, 0][..], &[b'p'; 10]].concat();

@@ -16,9 +16,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, Response, StatusCode, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
@@ -29,6 +30,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 use super::{resolver::TenantResolver, service::WebhookService, trust};
+use crate::front_proxy::ProxyIdentity;
 
 pub(crate) use connector::CheckedAddresses;
 use connector::ConnectError;
@@ -108,8 +110,9 @@ pub(crate) struct WebhookResponse {
 }
 
 type HttpsClient = Client<WebhookConnector, BodyParts>;
-/// Key of a client. Neither logical clusters nor a Service and an address of the same name share connections.
-type ClientKey = (LogicalClusterId, [u8; 32], Option<ObjectKey>);
+/// Key of a client. Neither logical clusters nor a Service and an address of the same name share connections, nor do
+/// calls with and without a certificate of this server.
+type ClientKey = (LogicalClusterId, [u8; 32], Option<ObjectKey>, bool);
 
 /// Clients of all webhooks.
 pub(crate) struct WebhookClients {
@@ -125,6 +128,8 @@ pub(super) struct WebhookAddress<'a> {
     pub(super) service: Option<WebhookService>,
     /// Certificates in PEM that the server's must chain to; empty for the system's.
     pub(super) ca_bundle: &'a [u8],
+    /// Certificate of this server, if the other side is shown one.
+    pub(super) identity: Option<&'a ProxyIdentity>,
 }
 
 /// Review in JSON, and the time for the answer.
@@ -159,12 +164,11 @@ impl WebhookClients {
         address: WebhookAddress<'_>,
         call: WebhookRequestBody,
     ) -> Result<WebhookResponse, String> {
-        let WebhookAddress { url, service, ca_bundle } = address;
         let WebhookRequestBody { timeout, review } = call;
-        let url = with_timeout(url, timeout);
+        let url = with_timeout(address.url, timeout);
         let failed = |why: String| format!("Post {url:?}: {why}");
         let exchange = async {
-            let client = self.client(cluster, ca_bundle, service)?;
+            let client = self.client(cluster, address)?;
             let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
             let request = Request::post(uri)
                 .header(header::CONTENT_TYPE, "application/json")
@@ -190,20 +194,39 @@ impl WebhookClients {
         if answered.status.is_success() { Ok(answered) } else { Err(unsuccessful(answered.status)) }
     }
 
-    fn client(
+    /// Sends a request to a server that a tenant chose, and returns the answer as it arrives. The URL of `address` is that of
+    /// the request.
+    ///
+    /// # Errors
+    /// The failure in the words of Go's client, without any text of the other side.
+    pub(super) async fn send(
         &self,
         cluster: LogicalClusterId,
-        ca_bundle: &[u8],
-        service: Option<WebhookService>,
-    ) -> Result<HttpsClient, String> {
-        let key = (cluster, Sha256::digest(ca_bundle).into(), service.as_ref().map(|service| service.key().clone()));
+        address: WebhookAddress<'_>,
+        request: Request<Bytes>,
+    ) -> Result<Response<Incoming>, String> {
+        let (mut parts, body) = request.into_parts();
+        parts.uri = address.url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+        let client = self.client(cluster, address)?;
+        let parted = if body.is_empty() { VecDeque::new() } else { VecDeque::from([body]) };
+        client.request(Request::from_parts(parts, BodyParts(parted))).await.map_err(|e| error_text(&e))
+    }
+
+    fn client(&self, cluster: LogicalClusterId, address: WebhookAddress<'_>) -> Result<HttpsClient, String> {
+        let WebhookAddress { service, ca_bundle, identity, .. } = address;
+        let of_service = service.as_ref().map(|service| service.key().clone());
+        let key = (cluster, Sha256::digest(ca_bundle).into(), of_service, identity.is_some());
         if let Some(client) = self.kept.lock().get(&key) {
             return Ok(client.clone());
         }
         let outside = || DialTarget::Addresses(self.addresses_of(cluster));
         let target = service.map_or_else(outside, DialTarget::Service);
         let dials = Arc::new(Semaphore::new(MAX_DIALS));
-        let connector = WebhookConnector { target, tls: Arc::new(trust::config(ca_bundle)?), dials };
+        let tls = match identity.map(ProxyIdentity::for_tls) {
+            None => trust::config(ca_bundle)?,
+            Some((chain, key)) => trust::config_with_identity(ca_bundle, chain, key)?,
+        };
+        let connector = WebhookConnector { target, tls: Arc::new(tls), dials };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)

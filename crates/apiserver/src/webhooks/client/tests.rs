@@ -66,7 +66,7 @@ async fn closing_without_close_notify_ends_a_response_without_length() {
         let clients = WebhookClients::new(WebhookAddresses { allow_local: true });
         let url = format!("https://{address}/");
         let review = vec![Bytes::from_static(b"{}")];
-        let address = WebhookAddress { url: &url, service: None, ca_bundle: bundle.as_bytes() };
+        let address = WebhookAddress { url: &url, service: None, ca_bundle: bundle.as_bytes(), identity: None };
         let call = WebhookRequestBody { timeout: Duration::from_secs(10), review };
         let answered = clients.post(LogicalClusterId::ROOT, address, call);
         answered.await.map(|answered| answered.body)

@@ -76,6 +76,11 @@ impl WebhookServer {
         json!({"service": service, "caBundle": self.ca_bundle})
     }
 
+    /// Returns the certificate authority of the server, as in a client configuration.
+    pub fn ca_bundle(&self) -> &str {
+        &self.ca_bundle
+    }
+
     /// Returns the number of requests to a path.
     pub fn count(&self, path: &str) -> usize {
         self.asked.lock().iter().filter(|(asked, _)| asked == path).count()
@@ -113,8 +118,15 @@ async fn answer(
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
+    let headers = request.headers().clone();
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    let review: Value = serde_json::from_slice(&body).unwrap();
+    // A request without a body is known by its headers.
+    let named = headers.iter().map(|(name, value)| (name.to_string(), Value::from(value.to_str().unwrap())));
+    let review: Value = if body.is_empty() {
+        named.collect::<serde_json::Map<_, _>>().into()
+    } else {
+        serde_json::from_slice(&body).unwrap()
+    };
     // What is no admission review has no request in it.
     let request = review.get("request").unwrap_or(&review);
     asked.lock().push((path.clone(), request.clone()));

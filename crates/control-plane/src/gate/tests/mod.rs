@@ -201,7 +201,7 @@ fn plain() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_placements_at_once_take_exactly_what_a_quota_allows() {
+async fn sixty_concurrent_placements_use_a_quota_exactly() {
     let world = World::new().await;
     world.quota(json!({"requests.cpu": "1", "pods": "50"})).await;
     let names: Vec<String> = (0..60).map(|n| format!("web-{n}")).collect();
@@ -246,7 +246,7 @@ async fn release(world: &World, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_placed_keeps_its_charge_until_more_is_let_in() {
+async fn a_placed_object_keeps_its_charge_until_growth_is_admitted() {
     let world = World::new().await;
     world.quota(json!({"requests.cpu": "1"})).await;
     world.deploy("web", 2, asking("300m")).await;
@@ -282,7 +282,7 @@ async fn what_is_placed_keeps_its_charge_until_more_is_let_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_told_and_ends_with_its_cause() {
+async fn a_refusal_is_reported_until_its_cause_ends() {
     let world = World::new().await;
     let robot = json!({"serviceAccountName": "robot", "containers": [{"name": "a", "image": "a:1"}]});
     world.deploy("account", 1, robot).await;
@@ -498,7 +498,7 @@ async fn policies_about_pods_hold_for_templates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_of_a_namespace_fill_in_what_quotas_need() {
+async fn limit_ranges_default_the_resources_that_quotas_need() {
     let world = World::new().await;
     world.quota(json!({"limits.memory": "1Gi"})).await;
     world.deploy("web", 2, plain()).await;

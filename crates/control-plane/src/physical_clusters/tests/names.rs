@@ -141,7 +141,7 @@ async fn copies_of_before_there_were_names_are_found_where_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_while_no_server_ran_is_found_where_it_was_before_there_were_names() {
+async fn unnamed_copies_of_offline_deletions_are_found() {
     let world = World::new();
     world.register().await;
     world.put_old_copy();

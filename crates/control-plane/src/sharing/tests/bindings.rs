@@ -27,7 +27,7 @@ async fn a_bound_resource_is_served_as_a_defined_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_shows_what_it_is_bound_to() {
+async fn a_binding_shows_its_export() {
     let world = World::exporting().await;
     world.bind("one", json!([])).await;
     let bound = world.binding("one", "widgets").await;
@@ -82,7 +82,7 @@ async fn unbinding_deletes_the_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_first_keeps_the_names() {
+async fn the_first_definition_keeps_its_names() {
     let world = World::exporting().await;
     world.bind("one", json!([])).await;
     world.post("root:one", &format!("{V2}/apibindings"), binding("again", json!([]))).await;

@@ -34,7 +34,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_shows_what_both_sides_agree_on() {
+async fn a_claim_shows_the_agreed_fields() {
     let world = World::claiming(json!(["get", "list", "watch", "create", "update", "patch"])).await;
     let labels = || json!({"app": "a"});
     world.bind("one", accepted(json!(["*"]), json!({"matchLabels": labels()}))).await;
@@ -172,7 +172,7 @@ async fn a_watch_ends_when_a_policy_begins_to_forbid_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_a_view_skips_what_the_claim_does_not_cover() {
+async fn a_page_of_a_view_skips_unclaimed_objects() {
     let world = World::claiming(json!(["*"])).await;
     world.bind("one", accepted(json!(["*"]), json!({"matchLabels": {"app": "a"}}))).await;
     // More than a slice of the store, in front of the objects that are covered.

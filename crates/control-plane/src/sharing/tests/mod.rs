@@ -3,6 +3,7 @@
 mod bindings;
 mod claims;
 mod default_bindings;
+mod flattened;
 mod identities;
 mod initialization;
 mod plugins;

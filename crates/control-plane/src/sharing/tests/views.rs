@@ -11,14 +11,18 @@ use super::world::{V1, V2, WIDGETS, World, admin, binding, user, widget};
 const ALL_WIDGETS: &str = "apis/example.dev/v1/widgets";
 
 /// Watch that is read line by line.
-struct Watch {
+pub(super) struct Watch {
     body: Body,
     text: String,
 }
 
 impl Watch {
+    pub(super) fn of(body: Body) -> Self {
+        Self { body, text: String::new() }
+    }
+
     /// Returns the next event; `None` at the end.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((line, rest)) = self.text.split_once('\n') {
                 let event = serde_json::from_str(line).unwrap();
@@ -53,7 +57,7 @@ impl World {
         let uri = format!("{}/{path}", self.view(target).await);
         let (code, body) = self.open(&admin(), "GET", &uri, Value::Null).await;
         assert_eq!(code, 200, "{uri}");
-        Watch { body, text: String::new() }
+        Watch::of(body)
     }
 }
 

@@ -83,6 +83,10 @@ impl World {
         self.post("root:provider", &format!("{V1}/apiresourceschemas"), schema(prefix, "widgets", "Widget")).await;
         let export = json!({"metadata": {"name": "widgets"}, "spec": {"resources": [exported(prefix, "widgets")]}});
         self.post("root:provider", &format!("{V2}/apiexports"), export).await;
+        self.until_exported().await;
+    }
+
+    pub(super) async fn until_exported(&self) {
         self.until("the export has an identity", || async {
             let export = self.get("root:provider", &format!("{V2}/apiexports/widgets")).await.unwrap();
             condition(&export, "IdentityValid") == "True"
@@ -128,6 +132,17 @@ impl World {
         let request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
         let answer = self.api.service_as(user.clone()).oneshot(request).await.unwrap();
         (answer.status().as_u16(), answer.into_body())
+    }
+
+    /// Applies an object as a user, server-side.
+    pub(super) async fn apply_as(&self, user: &User, uri: &str, object: Value) -> (u16, Value) {
+        let request =
+            Request::builder().method("PATCH").uri(uri).header("content-type", "application/apply-patch+yaml");
+        let request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
+        let answer = self.api.service_as(user.clone()).oneshot(request).await.unwrap();
+        let code = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
     pub(super) async fn post(&self, cluster: &str, path: &str, object: Value) -> Value {

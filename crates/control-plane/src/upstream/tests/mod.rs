@@ -149,7 +149,7 @@ async fn a_worker_reads_only_what_is_placed_on_its_physical_cluster() {
 }
 
 #[tokio::test]
-async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
+async fn only_dependents_of_synced_copies_are_projected() {
     let world = World::new();
     let active = |name| copy(name, CopyPhase::Active, None, 1);
     world.write(&key("deployments.apps", "web"), &workload("Deployment", vec![active("east")])).await;
@@ -188,7 +188,7 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
 }
 
 #[tokio::test]
-async fn what_a_physical_cluster_creates_is_charged_to_the_workspace() {
+async fn projected_objects_are_charged_to_the_workspace() {
     let mut world = World::new();
     let parent = LogicalClusterId::ROOT;
     world.0 = world.0.charging(Box::new(move |cluster| {
@@ -231,7 +231,7 @@ async fn kinds_without_a_status_get_none() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_stay_reported_does_not_count_for_a_copy_that_comes_back() {
+async fn reports_of_an_earlier_epoch_do_not_count() {
     let world = World::new();
     let at = key("deployments.apps", "web");
     let (active, leaving) = (CopyPhase::Active, CopyPhase::Leaving);
@@ -322,7 +322,7 @@ async fn a_replica_set_that_ends_on_one_physical_cluster_counts_no_more_there() 
 }
 
 #[tokio::test]
-async fn what_a_copy_reports_is_shown_for_its_physical_cluster_not_for_one_of_its_name() {
+async fn a_report_belongs_to_the_physical_clusters_uid_not_its_name() {
     let world = World::new();
     let at = key("deployments.apps", "web");
     let named = |of: &str, phase, epoch| PlacedCopy { name: "east".into(), ..copy(of, phase, None, epoch) };
@@ -424,7 +424,7 @@ async fn a_generation_that_has_not_been_let_in_is_held() {
 }
 
 #[tokio::test]
-async fn a_reported_refusal_stays_whatever_copies_report() {
+async fn a_reported_refusal_stays_despite_reports_of_copies() {
     let world = World::new();
     let web = key("deployments.apps", "web");
     let mut object = workload("Deployment", vec![copy("east", CopyPhase::Active, None, 1)]);
@@ -460,7 +460,7 @@ async fn a_reported_refusal_stays_whatever_copies_report() {
 }
 
 #[tokio::test]
-async fn what_would_hold_anyway_is_told_from_what_means_something() {
+async fn trivial_expressions_are_distinguished() {
     let world = World::new();
     let spec = json!({"replicas": 1, "minReadySeconds": 5, "progressDeadlineSeconds": 600, "paused": true,
         "template": {"spec": {"containers": [{"name": "a", "image": "i:1", "terminationMessagePath": "/dev/termination-log"}],
@@ -484,7 +484,7 @@ async fn what_would_hold_anyway_is_told_from_what_means_something() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_is_named_only_where_the_physical_cluster_is_registered() {
+async fn a_conflicting_object_is_named_only_in_the_registering_workspace() {
     let world = World::new();
     let of = |resource: GroupResource, name: &str| {
         ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap())
@@ -638,7 +638,7 @@ async fn addresses_that_are_withdrawn_are_published_by_no_report() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_is_kept_for_what_is_registered_and_goes_with_it() {
+async fn a_heartbeat_lives_as_long_as_its_registration() {
     let world = World::new();
     let east = uid("east");
     let at = super::heartbeats::key(&east);

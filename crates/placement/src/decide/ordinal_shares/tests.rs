@@ -253,7 +253,7 @@ fn a_new_set_is_divided_by_weights_into_ranges_in_order_of_names() {
 }
 
 #[test]
-fn ordinals_go_to_the_next_range_if_nobody_has_those_between() {
+fn ordinals_extend_the_adjacent_range_if_free() {
     let mut life = SetLife::new(7);
     life.settle();
     for event in [SetEvent::Scale(1), SetEvent::Drain(0)] {

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_any_member_says_of_the_store_counts() {
+    fn health_of_any_etcd_member_counts() {
         let asked = |store: Result<bool, &str>| EtcdMember {
             url: "http://a:2379".into(),
             state: if store == Err("gone") { Err("gone".into()) } else { Ok(None) },

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_without_the_reserve_is_told_with_what_to_do() {
+    fn a_disk_below_the_reserve_is_reported_with_a_remedy() {
         let found = |free| room(Path::new("data"), Ok(free));
         assert!(matches!(found(64 << 20), CheckFinding::Good(text) if text == "64 MiB are free"));
         let CheckFinding::Bad(text) = found((64 << 20) - 1) else { panic!("it is too little") };

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_told_of_beside_its_server_and_without_one() {
+    fn a_store_is_reported_with_and_without_its_server() {
         let dir = tempfile::tempdir().unwrap();
         assert!(good(dir.path(), None).contains("there is none yet"));
         let store = open(StoreConfig::new(Engine::Redb, Some(store_in(dir.path()))), Seams::system()).unwrap();

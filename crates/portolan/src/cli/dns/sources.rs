@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_names_depend_on_is_kept() {
+    fn only_fields_that_determine_names_are_kept() {
         let pod = json!({"metadata": {"name": "p", "namespace": "n", "annotations": {"big": "x".repeat(1000)}},
             "spec": {"containers": [{"env": []}]}, "status": {"podIP": "10.0.0.1", "conditions": [{}]}});
         let kept = reduced(&pod);

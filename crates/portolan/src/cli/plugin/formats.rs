@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_alone_is_no_list() {
+    fn only_a_single_requested_object_is_no_list() {
         let (a, b) = (json!({"a": 1}), json!({"b": 1}));
         assert_eq!(list_of(vec![a.clone()], true), a);
         assert_eq!(list_of(vec![a.clone()], false)["items"], json!([a]));

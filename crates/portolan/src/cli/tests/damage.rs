@@ -65,7 +65,7 @@ async fn damaged(folder: &Path) -> ControlPlane {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_objects_harm_nobody_else_and_can_be_deleted_unread() {
+async fn damaged_objects_affect_no_other_and_can_be_deleted_unread() {
     let folder = tempfile::tempdir().unwrap();
     let plane = damaged(folder.path()).await;
     let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());

@@ -109,7 +109,7 @@ stringData:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_physical_cluster_loses_what_may_run_twice_and_nothing_else() {
+async fn a_lost_physical_cluster_loses_only_objects_that_may_run_twice() {
     let folder = tempfile::tempdir().unwrap();
     // Heartbeats come every five to ten seconds.
     let failover = FailoverTiming {

@@ -51,7 +51,7 @@ async fn start_with_two() -> (ControlPlane, tempfile::TempDir, WorkspaceClient) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_planned_and_then_does_what_was_planned() {
+async fn a_policy_does_what_its_plan_said() {
     let (plane, _folder, team) = start_with_two().await;
     let (_, answer) = ask(&plane, Method::POST, PLANS, JSON, plan_of(json!([{"apply": policy("west")}]))).await;
     let status = &answer["status"];
@@ -178,7 +178,7 @@ async fn plans_are_limited_and_a_race_of_writes_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_names_only_what_its_caller_may_get() {
+async fn a_plan_names_only_objects_that_its_caller_may_get() {
     let (plane, _folder, _team) = start_with_two().await;
     let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
     let grant = |name: &str, rules: &str| {

@@ -29,7 +29,7 @@ fn is_on(web: &Value, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expression_chooses_a_suspended_dispatch_waits_and_the_explanation_says_what_to_change() {
+async fn expressions_suspensions_and_hints_work_together() {
     let (plane, _folder) = start().await;
     let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
     root.apply(MEMBER).await.unwrap();

@@ -278,7 +278,7 @@ fn ensure(holds: bool, what: &str) -> SuiteResult {
 /// The first thing that went wrong.
 pub async fn run(connector: Arc<dyn Connector>) -> SuiteResult {
     life_of_a_copy(connector.clone()).await?;
-    what_is_not_ours(connector.clone()).await?;
+    foreign_objects(connector.clone()).await?;
     leaving(connector.clone()).await?;
     blind(connector.clone()).await?;
     handed_down::drift(connector.clone()).await?;
@@ -331,7 +331,7 @@ async fn life_of_a_copy(connector: Arc<dyn Connector>) -> SuiteResult {
 }
 
 /// An object without our identity is neither changed nor deleted, and its owner upstream gets a condition.
-async fn what_is_not_ours(connector: Arc<dyn Connector>) -> SuiteResult {
+async fn foreign_objects(connector: Arc<dyn Connector>) -> SuiteResult {
     let stage = SyncStage::start(connector, 2).await?;
     stage.place("configmaps", "first", config_map("red"), CopyPhase::Active);
     stage.until("the namespace is there", async |s| s.downstream("configmaps", "first").await.is_some()).await?;

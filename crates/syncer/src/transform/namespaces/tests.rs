@@ -23,7 +23,7 @@ fn downstream(namespace: &str) -> String {
 }
 
 #[test]
-fn selectors_of_namespaces_select_those_of_the_same_logical_cluster_only() {
+fn namespace_selectors_stay_within_their_logical_cluster() {
     let tenant = || naming().tenant(CLUSTER);
     for (case, upstream, expected) in [
         ("all namespaces", json!({}), json!({"matchLabels": {"sync.portolan.dev/tenant": tenant()}})),

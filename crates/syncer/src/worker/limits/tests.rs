@@ -122,7 +122,7 @@ async fn watches_that_send_objects_without_end_stop_only_their_own_syncing_until
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_whose_names_have_no_end_are_not_taken_in() {
+async fn objects_with_excessive_names_are_ignored() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;
     stage.place("configmaps", "a", data("1"), CopyPhase::Active);

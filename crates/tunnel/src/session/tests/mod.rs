@@ -101,7 +101,7 @@ async fn a_long_transfer_gets_a_larger_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_nobody_reads_holds_its_writer_and_no_other_stream() {
+async fn a_stalled_stream_blocks_only_its_writer() {
     let link = Link::new();
     let (_unread, mut writer) = link.stream().await;
     let mut written = 0;

@@ -212,7 +212,7 @@ async fn many_addresses_are_answered_over_tcp_and_other_names_forwarded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_are_no_pods_of_portolan_are_refused() {
+async fn clients_that_are_not_placed_pods_are_refused() {
     let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
     let address = socket.local_addr().unwrap();
     let responder = Arc::new(Responder::new(socket, address, ClusterDomains::with([])));

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_has_set_is_left_behind() {
+    fn server_fields_are_left_behind() {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop",
             "uid": "u", "resourceVersion": "7", "labels": {"app": "web"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "a"}},
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_control_is_not_adopted() {
+    fn controlled_objects_are_not_adopted() {
         let owned = json!({"metadata": {"name": "web-1",
             "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}]}});
         let refused = args(false).adopted(&kind("Pod"), &owned).unwrap_err().to_string();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_the_drain_does_what_was_asked() {
+    fn a_wait_ends_when_the_drain_reaches_the_requested_phase() {
         let drain = |spec: Value, status: Value| {
             DrainOfCluster::of(json!({"metadata": {"name": "a", "generation": 2}, "spec": spec, "status": status}))
         };
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_say_what_moves_and_what_it_waits_for() {
+    fn rows_name_the_move_and_its_blocker() {
         let row: DrainRow = serde_json::from_value(json!({"workspace": "root:shop", "namespace": "default", "resource": "deployments.apps",
             "name": "web", "state": "Moving", "from": "a=3", "to": "a=3,b=3", "message": "waits for b: 1 of 3 are ready"}))
         .unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_owns_is_found_by_uid() {
+    fn dependents_are_found_by_owner_uid() {
         let owners: BTreeSet<String> = ["a".to_owned()].into();
         for (references, expected) in
             [(json!([{"uid": "a"}]), true), (json!([{"uid": "b"}]), false), (json!(null), false)]

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_names_what_moves_and_what_does_not() {
+    fn a_plan_names_moves_and_refusals() {
         let object = |kind: &str, name: &str| json!({"workspace": "root:shop", "namespace": "default", "kind": kind, "name": name});
         let plan: PlacementPlanStatus = serde_json::from_value(json!({
             "summary": "1 object would move, 1 would be refused; plan 6f3a",

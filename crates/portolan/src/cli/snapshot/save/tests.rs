@@ -30,7 +30,7 @@ fn closed_store(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_was_broken_off_goes_on_at_its_revision_as_long_as_that_is_kept() {
+fn an_interrupted_snapshot_resumes_at_its_revision() {
     let dir = tempfile::tempdir().unwrap();
     let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
     let save = || SaveArgs { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
@@ -60,7 +60,7 @@ fn what_was_broken_off_goes_on_at_its_revision_as_long_as_that_is_kept() {
 }
 
 #[test]
-fn one_at_a_time_writes_a_part_and_what_it_had_is_kept_until_it_is_copied() {
+fn one_writer_replaces_a_part_and_keeps_it_until_the_copy() {
     let dir = tempfile::tempdir().unwrap();
     let (file, part) = (dir.path().join("backup"), dir.path().join("backup.part"));
     let data_dir = closed_store(dir.path());
@@ -135,7 +135,7 @@ fn of_a_server_at(address: SocketAddr, dir: &Path) -> ApiServerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_no_server_gives_a_snapshot_is_told_with_what_to_do() {
+async fn an_unavailable_snapshot_has_a_reason_and_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let save = || {
         let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
@@ -180,7 +180,7 @@ fn a_snapshot_is_not_written_to_a_terminal() {
 }
 
 #[test]
-fn of_a_store_that_cannot_be_read_on_nothing_is_kept_and_what_helps_is_told() {
+fn an_unreadable_store_yields_no_snapshot_and_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let (file, part) = (dir.path().join("backup"), dir.path().join("backup.part"));
     let data_dir = closed_store(dir.path());

@@ -6,12 +6,14 @@ use portolan_types::{GroupResource, ObjectKey, Reason, Status};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::LifecycleView;
 use crate::{
-    directory::LogicalCluster, errors::status_for, requester::Requester, routing::attributes::Attributes,
-    views::LifecycleView,
+    authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer, shared_objects},
+    directory::LogicalCluster,
+    errors::status_for,
+    requester::Requester,
+    routing::attributes::Attributes,
 };
-
-use super::{AuthorizationDecision, Authorizer as _, RbacAuthorizer, shared_objects};
 
 const GROUP: &str = "tenancy.kcp.io";
 const TYPES: &str = "workspacetypes";
