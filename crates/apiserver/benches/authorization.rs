@@ -7,7 +7,7 @@ use bytes::Bytes;
 use divan::{Bencher, black_box};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use portolan_apiserver::{ApiServer, ApiServerConfig, User, attributes::Attributes, authz::Authorizer as _};
+use portolan_apiserver::{ApiServer, ApiServerConfig, User, attributes::Attributes};
 use portolan_types::{LogicalClusterId, Seams};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

@@ -99,7 +99,8 @@ enum Suite {
     Cases,
     /// Logs, exec, attach, port-forward and cp of pods on physical clusters.
     Streams,
-    /// Pods that run as processes of this machine: the view of their workspace, names, an operator, volumes. Needs root.
+    /// Pods that run as processes of this machine: the view of their workspace, names, an operator, volumes. Needs
+    /// root.
     InCluster,
     /// Admission policies and their controllers, beside kube-controller-manager's.
     Admission,

@@ -1,5 +1,5 @@
-//! Ends of initializers and terminators: the logical cluster and its Workspace change in one transaction, so a Workspace
-//! that shows no initializer is ready.
+//! Ends of initializers and terminators: the logical cluster and its Workspace change in one transaction, so a
+//! Workspace that shows no initializer is ready.
 
 use portolan_store::{Expect, StoredObject};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Status, lifecycle::LifecycleStage, object};

@@ -41,7 +41,7 @@ pub(crate) struct AggregatedResources(Mutex<HashMap<CacheKey, (Instant, Option<A
 
 impl AggregatedResources {
     /// Returns the `APIResourceList` of each version; `None` for one that does not answer.
-    pub(super) async fn of_all(
+    pub(crate) async fn of_all(
         &self,
         reader: &ResourceReader<'_>,
         versions: &[AggregatedVersion],
@@ -72,10 +72,10 @@ impl AggregatedResources {
 }
 
 /// Reader of the resources of versions of one logical cluster.
-pub(super) struct ResourceReader<'a> {
-    pub(super) webhooks: &'a WebhookContext,
-    pub(super) cluster: LogicalClusterId,
-    pub(super) identity: Option<&'a ProxyIdentity>,
+pub(crate) struct ResourceReader<'a> {
+    pub(crate) webhooks: &'a WebhookContext,
+    pub(crate) cluster: LogicalClusterId,
+    pub(crate) identity: Option<&'a ProxyIdentity>,
 }
 
 impl ResourceReader<'_> {
@@ -101,7 +101,7 @@ impl ResourceReader<'_> {
 }
 
 /// Returns the versions by group, in the order of their priorities.
-pub(super) fn by_group(versions: &[AggregatedVersion]) -> Vec<(&str, Vec<&AggregatedVersion>)> {
+pub(crate) fn by_group(versions: &[AggregatedVersion]) -> Vec<(&str, Vec<&AggregatedVersion>)> {
     let mut sorted: Vec<&AggregatedVersion> = versions.iter().collect();
     let order = |own: &AggregatedVersion| {
         (std::cmp::Reverse(own.priorities.0), own.group.clone(), std::cmp::Reverse(own.priorities.1))
@@ -118,7 +118,7 @@ pub(super) fn by_group(versions: &[AggregatedVersion]) -> Vec<(&str, Vec<&Aggreg
 }
 
 /// Returns the `APIGroup` of a group.
-pub(super) fn api_group(group: &str, versions: &[&AggregatedVersion]) -> Value {
+pub(crate) fn api_group(group: &str, versions: &[&AggregatedVersion]) -> Value {
     let version =
         |own: &&AggregatedVersion| json!({"groupVersion": format!("{group}/{}", own.version), "version": own.version});
     let versions: Vec<Value> = versions.iter().map(version).collect();
@@ -126,7 +126,7 @@ pub(super) fn api_group(group: &str, versions: &[&AggregatedVersion]) -> Value {
 }
 
 /// Returns the group in aggregated discovery. A version that does not answer is stale, and has no resources.
-pub(super) fn group_discovery(group: &str, versions: &[(&AggregatedVersion, Option<Arc<Value>>)]) -> Value {
+pub(crate) fn group_discovery(group: &str, versions: &[(&AggregatedVersion, Option<Arc<Value>>)]) -> Value {
     let version = |(own, list): &(&AggregatedVersion, Option<Arc<Value>>)| {
         let freshness = if list.is_some() { "Current" } else { "Stale" };
         let resources = list.as_ref().map(|list| resource_discovery(list, group, &own.version)).unwrap_or_default();

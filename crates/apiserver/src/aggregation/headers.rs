@@ -36,9 +36,9 @@ const EXTRA: &str = "x-remote-extra-";
 /// Characters that are encoded in the key of an extra value, as in client-go.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Returns the headers of a request for another API server: those that it needs, and the user. No credential of the client
-/// is among them.
-pub(super) fn request_headers(asked: &HeaderMap, user: &User) -> HeaderMap {
+/// Returns the headers of a request for another API server: those that it needs, and the user. No credential of the
+/// client is among them.
+pub(crate) fn request_headers(asked: &HeaderMap, user: &User) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for name in PASSED {
         for value in asked.get_all(&name) {
@@ -62,7 +62,7 @@ pub(super) fn request_headers(asked: &HeaderMap, user: &User) -> HeaderMap {
 }
 
 /// Returns the headers of an answer for the client. A page in it is confined: it has the origin of this server.
-pub(super) fn answer_headers(answered: &HeaderMap) -> HeaderMap {
+pub(crate) fn answer_headers(answered: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for name in ANSWERED {
         for value in answered.get_all(&name) {

@@ -224,3 +224,20 @@ fn uid(cluster: LogicalClusterId, resource: &GroupResource, name: &str) -> Strin
     let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
+
+#[cfg(test)]
+mod tests {
+    use portolan_kinds::KindTable;
+
+    use super::*;
+    use crate::views::has_shared_objects;
+
+    #[test]
+    fn views_know_the_resources_with_shared_objects() {
+        for kind in KindTable::builtin().kinds() {
+            let resource = kind.group_resource();
+            let has_any = has_shared(&resource, None);
+            assert!(!has_any || has_shared_objects(&resource), "{resource:?}");
+        }
+    }
+}

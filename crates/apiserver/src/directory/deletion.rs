@@ -61,8 +61,8 @@ impl Directory {
         self.by_id(cluster_of(workspace)?).filter(|found| found.is_of(parent, workspace))
     }
 
-    /// Returns the logical cluster of a Workspace in `parent`, as stored; `None` if it is gone, or of another Workspace.
-    /// A damaged entry is taken for the Workspace's own.
+    /// Returns the logical cluster of a Workspace in `parent`, as stored; `None` if it is gone, or of another
+    /// Workspace. A damaged entry is taken for the Workspace's own.
     ///
     /// # Errors
     /// Failure of the store.

@@ -1,6 +1,6 @@
 //! Certificate by which aggregated API servers know that a request comes from this server, so that they believe its
-//! `X-Remote-*` headers. Each logical cluster has its own, which its `extension-apiserver-authentication` names: who may
-//! impersonate anyone in one workspace is believed by the API servers of that workspace only.
+//! `X-Remote-*` headers. Each logical cluster has its own, which its `extension-apiserver-authentication` names: who
+//! may impersonate anyone in one workspace is believed by the API servers of that workspace only.
 //!
 //! Keys are derived from a secret that all servers on one store share, so nothing is stored.
 

@@ -43,7 +43,7 @@ pub(super) fn with_stored_names(
     old: Option<&Value>,
 ) -> Result<Value, Status> {
     if let Some(names) = call.flattened() {
-        names.store(target, call.cluster.id, (&mut object, old))?;
+        names.store((&target.table, &target.kind), call.cluster.id, (&mut object, old))?;
     }
     Ok(object)
 }

@@ -47,8 +47,8 @@ pub(super) async fn answer(api: &ApiServer, call: &RequestContext, mut object: V
     Ok(object)
 }
 
-/// Returns true if a certificate, which is valid in every logical cluster, means the same user with the same rights: not
-/// for one of a single logical cluster, one with scopes, or a component of the system.
+/// Returns true if a certificate, which is valid in every logical cluster, means the same user with the same rights:
+/// not for one of a single logical cluster, one with scopes, or a component of the system.
 fn fits_certificate(identity: &Identity) -> bool {
     let User { name, groups, extra, .. } = &identity.user;
     let is_system = |text: &String| text.starts_with("system:") && text != AUTHENTICATED;

@@ -10,9 +10,10 @@ use portolan_kinds::{Kind, discovery};
 use portolan_types::{GroupVersion, Status};
 use serde_json::{Value, json};
 
+use super::aggregation;
 use super::resource_metrics;
 use crate::{
-    ApiServer, Body, aggregation,
+    ApiServer, Body,
     encode::{self, OBJECT_TYPES, ResponseFormat, aggregated, empty, full},
     kinds::{DiscoveryDocument, ServedKinds},
     request::RequestContext,

@@ -138,8 +138,15 @@ async fn write(
             let shown = stored_logical_cluster(&changed, stored.revision, &api.reads.url);
             return encode::object(&shape, 200, &shown);
         }
-        match commit_stage(&api.writes.commits, changed, expect).await {
-            Ok(()) => return get(api, call, target).await,
+        match commit_stage(&api.writes.commits, changed.clone(), expect).await {
+            Ok(()) => {
+                // The last terminator lets the logical cluster go, possibly before this answer.
+                let shown = match latest(api, call, target).await {
+                    Ok((_, stored, _)) => stored,
+                    Err(_) => stored_logical_cluster(&changed, stored.revision, &api.reads.url),
+                };
+                return encode::object(&shape, 200, &shown);
+            }
             Err(CommitError::Raced(status)) => raced = status,
             Err(error) => return Err(error.into_status()),
         }

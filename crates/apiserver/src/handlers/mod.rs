@@ -1,6 +1,7 @@
 //! Handlers of the routes. Each receives a request that the pipeline has authorized.
 
 mod agent_token;
+mod aggregation;
 mod apply;
 mod binding;
 mod body;
@@ -12,6 +13,7 @@ mod discovery;
 mod eviction;
 mod home_workspace;
 mod logical_clusters;
+mod one_pane;
 mod openapi;
 mod patch;
 mod proxy;
@@ -34,9 +36,9 @@ use http::Response;
 use portolan_types::{Status, StatusCause};
 
 use crate::{
-    ApiServer, Body, aggregation,
+    ApiServer, Body,
     limits::Permit,
-    objects, one_pane,
+    objects,
     request::{RequestContext, method_not_allowed},
     routing::routes::RouteEndpoint,
     watch,

@@ -12,12 +12,14 @@ use portolan_kinds::openapi;
 use portolan_types::{Seams, Status};
 
 use crate::{
-    ApiServer, Body, aggregation,
+    ApiServer, Body,
     encode::{self, empty, finish, full},
     hooks::TextSource,
     kinds::{ApiDocuments, DefinitionCatalog, OpenApiFiles, build_files, swagger_of},
     request::RequestContext,
 };
+
+use super::aggregation;
 
 /// Form of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

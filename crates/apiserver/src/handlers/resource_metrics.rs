@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use http::Response;
 use portolan_kinds::{Kind, KindTable};
 use portolan_types::{GroupResource, GroupVersionKind, Status, annotations, object, quantity::Quantity};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     ApiServer, Body,
@@ -137,10 +137,19 @@ fn measured_part(found: &Value) -> Value {
     let mut spec = json!({});
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         if let Some(containers) = found["spec"][list].as_array() {
-            spec[list] = containers.iter().map(|container| json!({"name": container["name"]})).collect();
+            spec[list] = containers.iter().map(|container| fields(container, ["name", "resources"])).collect();
         }
     }
-    json!({"metadata": metadata, "spec": spec})
+    let mut part = json!({"metadata": metadata, "spec": spec});
+    if let Some(statuses) = found["status"]["containerStatuses"].as_array() {
+        part["status"]["containerStatuses"] = statuses.iter().map(|status| fields(status, ["name", "state"])).collect();
+    }
+    part
+}
+
+/// Returns an object with these fields of another, as far as it has them.
+fn fields(of: &Value, names: [&str; 2]) -> Value {
+    names.into_iter().filter_map(|name| Some((name.to_owned(), of.get(name)?.clone()))).collect::<Map<_, _>>().into()
 }
 
 async fn all(api: &Arc<ApiServer>, call: &RequestContext, target: &ResourceTarget) -> Result<Vec<Value>, Status> {
@@ -190,11 +199,13 @@ mod tests {
         let annotations = json!({"portolan.dev/placement": "{}", "sync.portolan.dev/source": "{}", "note": "x"});
         let metadata = json!({"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"},
             "annotations": annotations, "managedFields": [{}]});
-        let pod = json!({"metadata": metadata, "status": {"phase": "Running"},
-            "spec": {"nodeName": "n", "containers": [{"name": "c", "env": [{"name": "A"}]}], "initContainers": [{"name": "i"}]}});
+        let pod = json!({"metadata": metadata, "status": {"phase": "Running",
+                "containerStatuses": [{"name": "c", "state": {"running": {}}, "imageID": "i"}]},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "env": [{"name": "A"}], "resources": {"requests": {"cpu": "1"}}}], "initContainers": [{"name": "i"}]}});
         let kept = json!({"portolan.dev/placement": "{}", "sync.portolan.dev/source": "{}"});
         let expected = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"},
-            "annotations": kept}, "spec": {"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}});
+            "annotations": kept}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "initContainers": [{"name": "i"}]}, "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}});
         assert_eq!(measured_part(&pod), expected);
     }
 }

@@ -1,5 +1,5 @@
-//! Stored objects of all logical clusters, in one order of revisions, each marked with its logical cluster. Objects that
-//! logical clusters share until they write to them are not stored, and left out.
+//! Stored objects of all logical clusters, in one order of revisions, each marked with its logical cluster. Objects
+//! that logical clusters share until they write to them are not stored, and left out.
 
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@ use crate::{
         path::RequestedCluster,
         routes::{self, Route, RouteEndpoint, RoutePolicy},
     },
-    views::{LifecycleView, StepAccess, StepAddress},
+    step_access::StepAccess,
+    views::{LifecycleView, StepAddress},
 };
 
 use super::{
@@ -23,8 +24,8 @@ use super::{
     head::RequestHead,
 };
 
-/// Authorizes a request through the view of a step. Types and logical clusters that do not exist look like those without
-/// rights.
+/// Authorizes a request through the view of a step. Types and logical clusters that do not exist look like those
+/// without rights.
 ///
 /// # Errors
 /// 401 for an identity of another logical cluster than the type's, 403 without the right, or in a logical cluster that

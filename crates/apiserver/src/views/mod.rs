@@ -20,7 +20,6 @@ mod consent;
 mod events;
 pub(crate) mod flattened;
 mod lifecycle;
-mod steps;
 mod view;
 
 pub(crate) use address::{FLATTENED_SEGMENTS, SEGMENTS, export_of, flattened_export_of};
@@ -29,5 +28,6 @@ pub(crate) use consent::ViewedExport;
 pub(crate) use consent::{Answer, Grant};
 pub(crate) use events::{ViewEvents, WatchedResource};
 pub(crate) use lifecycle::{LifecycleView, STEP_SEGMENTS, StepAddress};
-pub(crate) use steps::StepAccess;
+#[cfg(test)]
+pub(crate) use view::has_shared_objects;
 pub(crate) use view::{ApiView, Members};

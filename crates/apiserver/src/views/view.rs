@@ -9,12 +9,22 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use crate::{authz::shared_objects, errors::status_for};
+use crate::errors::status_for;
 
 use super::{
     consent::{Answer, Consent, Grant, ViewedExport, claimed_forms, consent_of},
     flattened::FlattenedNames,
 };
+
+/// Returns true for a resource that may have objects that all logical clusters share.
+pub(crate) fn has_shared_objects(resource: &GroupResource) -> bool {
+    match &*resource.group {
+        "rbac.authorization.k8s.io" => true,
+        "tenancy.kcp.io" => *resource.resource == *"workspacetypes",
+        "" => *resource.resource == *"configmaps",
+        _ => false,
+    }
+}
 
 /// View of an export, for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,11 +120,11 @@ impl ApiView {
         self.grant.as_ref().is_none_or(|grant| grant.admits_tree(value, &self.export))
     }
 
-    /// Returns true for a resource of which consumers have objects that all logical clusters share. A flattened view shows
-    /// the shared ConfigMap of the export's logical cluster alone.
+    /// Returns true for a resource of which consumers have objects that all logical clusters share
+    /// (`authz::shared_objects`). A flattened view shows the shared ConfigMap of the export's logical cluster alone.
     pub(crate) fn shows_shared(&self, resource: &GroupResource) -> bool {
         let is_shown_once = self.flattened.is_some() && resource.group.is_empty();
-        !is_shown_once && shared_objects::has_shared(resource, None)
+        !is_shown_once && has_shared_objects(resource)
     }
 
     /// Returns the resources of the view: those that the export offers and claims, and its bindings.

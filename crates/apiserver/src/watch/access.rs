@@ -12,7 +12,8 @@ use crate::{
     permission_policy::PolicySources,
     reach::{ClusterReach, ReachRights},
     request::{RequestContext, ResourceTarget},
-    views::{ApiView, LifecycleView, StepAccess},
+    step_access::StepAccess,
+    views::{ApiView, LifecycleView},
 };
 
 use super::WatchContext;

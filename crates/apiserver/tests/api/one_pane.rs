@@ -322,15 +322,18 @@ async fn a_watch_connects_again_and_gets_what_is_new() {
     pane.members.set("east", Member::Pods(vec!["a"], 7));
     let mut watch = pane.admin().watch(&format!("{PODS}all&watch=true"), &[]).await;
     assert_eq!(watch.seen().await, ("ADDED".into(), "a".into()));
-    pane.members.watched("east").await;
-    pane.members.send("east", "MODIFIED", pod("a", 9));
-    assert_eq!(watch.seen().await.0, "MODIFIED");
+    // A watch goes on only while it is read.
+    let send = async |kind: &str, version| {
+        pane.members.watched("east").await;
+        pane.members.send("east", kind, pod("a", version));
+    };
+    let (modified, ()) = tokio::join!(watch.seen(), send("MODIFIED", 9));
+    assert_eq!(modified.0, "MODIFIED");
     drop(pane.members.watches.lock().unwrap().remove("east"));
-    pane.members.watched("east").await;
+    let (last, ()) = tokio::join!(watch.next(), send("DELETED", 10));
+    let last = last.unwrap();
     let requests = pane.members.requests.lock().unwrap().clone();
     assert!(requests.last().unwrap().contains("resourceVersion=9&"), "{requests:?}");
-    pane.members.send("east", "DELETED", pod("a", 10));
-    let last = watch.next().await.unwrap();
     assert_eq!(last["type"], "DELETED");
     pane.members.set("west", Member::Pods(vec!["b"], 3));
     pane.register("west").await;

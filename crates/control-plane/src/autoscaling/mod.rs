@@ -1,8 +1,9 @@
 //! HorizontalPodAutoscalers that scale upstream: by the usage of the pods on all physical clusters together, with the
 //! algorithm of kube-controller-manager. The replicas of the target are then divided as any others.
 //!
-//! A policy with `autoscaling: Global` marks the targets ([`PlacementRecord::scales_globally`]); their autoscalers have no
-//! copies on physical clusters. Resource and ContainerResource metrics are read; others need an API that is not served.
+//! A policy with `autoscaling: Global` marks the targets ([`PlacementRecord::scales_globally`]); their autoscalers have
+//! no copies on physical clusters. Resource and ContainerResource metrics are read; others need an API that is not
+//! served.
 mod metrics;
 mod scaling;
 mod status;

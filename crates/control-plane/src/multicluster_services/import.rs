@@ -64,8 +64,8 @@ pub(super) fn fault(service: &Value) -> Option<MulticlusterCondition> {
     })
 }
 
-/// Returns the slices that mirror those of a Service on each physical cluster, with the names of these. Only endpoints that
-/// are ready are mirrored: a physical cluster that does not answer has none.
+/// Returns the slices that mirror those of a Service on each physical cluster, with the names of these. Only endpoints
+/// that are ready are mirrored: a physical cluster that does not answer has none.
 pub(super) fn mirrored(service: &Value, import: &Value, shown: &[Value]) -> (Vec<Value>, BTreeSet<String>) {
     let (mut slices, mut clusters) = (Vec::new(), BTreeSet::new());
     for slice in shown {

@@ -2,9 +2,9 @@
 //! `ServiceExport` makes a `ServiceImport` of the same name, and an EndpointSlice per physical cluster with the label
 //! `multicluster.kubernetes.io/source-cluster`.
 //!
-//! A workspace opts in by the definitions of both kinds. Flow: events of exports keep the set of exported Services; other
-//! events cost a lookup in it. Owner references let the garbage collector delete an import with its export, and the
-//! slices with the import. An import that another manager made is left alone, and the export says so.
+//! A workspace opts in by the definitions of both kinds. Flow: events of exports keep the set of exported Services;
+//! other events cost a lookup in it. Owner references let the garbage collector delete an import with its export, and
+//! the slices with the import. An import that another manager made is left alone, and the export says so.
 
 mod import;
 #[cfg(test)]
@@ -271,7 +271,8 @@ impl Controller for MulticlusterServiceController {
         vec![exports(), imports(), services(), self.slices.group_resource()]
     }
 
-    /// Returns the keys of exported Services, by their own name, that of their export or import, and the labels of slices.
+    /// Returns the keys of exported Services, by their own name, that of their export or import, and the labels of
+    /// slices.
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let named = |name| ObjectKey { resource: services(), name, ..event.key.clone() };
         if event.key.resource == exports() {

@@ -1,5 +1,5 @@
-//! Default bindings of workspace types: while a workspace initializes, its types' exports are bound, and the initializer
-//! `system:apibindings` ends once all of them are.
+//! Default bindings of workspace types: while a workspace initializes, its types' exports are bound, and the
+//! initializer `system:apibindings` ends once all of them are.
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,8 @@
 //! Physical cluster whose pods run: each container is a process of this machine in namespaces of its own.
 //!
 //! The program in `e2e/kubelet` is the kubelet of the pinned Kubernetes release with a small container runtime, so that
-//! volumes, probes, restarts, status, logs and exec are Kubernetes' own. Images are only names. It needs root, and mount,
-//! process and network namespaces.
+//! volumes, probes, restarts, status, logs and exec are Kubernetes' own. Images are only names. It needs root, and
+//! mount, process and network namespaces.
 
 mod bridge;
 mod program;

@@ -12,7 +12,10 @@ fn golden() -> Value {
 }
 
 fn kinds() -> Vec<Arc<Kind>> {
-    let ours = |kind: &Kind| kind.gvk.group.starts_with("portolan.") || kind.gvk.group.ends_with("kcp.io");
+    let ours = |kind: &Kind| {
+        let group = &kind.gvk.group;
+        group.starts_with("portolan.") || group.ends_with("kcp.io") || group.ends_with("pinniped.dev")
+    };
     KindTable::builtin().kinds().filter(|kind| !ours(kind)).cloned().collect()
 }
 

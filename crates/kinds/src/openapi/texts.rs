@@ -49,7 +49,7 @@ mod tests {
 
     fn own_types() -> impl Iterator<Item = &'static Type> {
         let types = KindTable::builtin().types().map(|(_, own)| own);
-        types.filter(|own| own.name.starts_with("dev.portolan.") || own.name.starts_with("io.kcp."))
+        types.filter(|own| ["dev.portolan.", "io.kcp.", "dev.pinniped."].iter().any(|ours| own.name.starts_with(ours)))
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! deciding policy. Those of later stages get no change of the object until their stage begins.
 //!
 //! A stage ends when every copy that has the change is available, for as long as the policy says, and somebody approved
-//! it where the policy asks for that. A stage that is late stops the rollout. Another change begins with the first stage
-//! again, also one that takes the change back.
+//! it where the policy asks for that. A stage that is late stops the rollout. Another change begins with the first
+//! stage again, also one that takes the change back.
 
 use std::collections::{BTreeMap, BTreeSet};
 

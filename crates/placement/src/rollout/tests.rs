@@ -170,7 +170,7 @@ fn overrides_are_rolled_out_as_well() {
     assert_eq!(stage.after(1), "bcd");
     stage.report(2);
     stage.after(1);
-    assert_eq!(stage.recheck_in, Some(60));
+    assert_eq!(stage.recheck_in, Some(59));
     let mut moved = Stage::new(json!({"stages": [{"name": "one", "names": ["a"]}]}));
     moved.case.previous = PlacementRecord { rollout: moved.case.previous.rollout.clone(), ..record("a b") };
     moved.case.previous.yields = vec!["spec.paused".into()];

@@ -54,8 +54,8 @@ impl MoveGates {
         self.fronts.iter().filter(lacks).map(|front| front.title.as_str()).collect()
     }
 
-    /// Returns the titles of the front ends with a ready endpoint on a departing copy's physical cluster, and none on that
-    /// of one of `arriving`. Those without endpoints anywhere hold nothing up.
+    /// Returns the titles of the front ends with a ready endpoint on a departing copy's physical cluster, and none on
+    /// that of one of `arriving`. Those without endpoints anywhere hold nothing up.
     pub(super) fn without_endpoint(&self, departing: &[Uid], arriving: &BTreeSet<Uid>) -> Vec<&str> {
         let lacks = |front: &&FrontEnd| {
             departing.iter().any(|uid| front.serving.contains(uid)) && !arriving.is_subset(&front.serving)

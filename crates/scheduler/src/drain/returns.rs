@@ -120,8 +120,8 @@ fn passes(reason: ExclusionReason) -> bool {
     )
 }
 
-/// Returns true if an object has all copies of before a drain again: without the drain its policy may bring it back before
-/// its turn in the undo comes.
+/// Returns true if an object has all copies of before a drain again: without the drain its policy may bring it back
+/// before its turn in the undo comes.
 fn has_copies_of(mark: &DrainMark, record: &PlacementRecord) -> bool {
     mark.before.iter().all(|copy| record.active().any(|active| active.uid == copy.uid))
 }

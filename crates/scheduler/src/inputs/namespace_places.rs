@@ -45,7 +45,8 @@ pub(crate) struct FollowerNeeds {
 /// Workload as Services see it.
 struct ServedWorkload {
     labels: PodLabels,
-    /// Physical clusters of its copies that neither arrive nor are about to leave, and have ready pods if any of them has.
+    /// Physical clusters of its copies that neither arrive nor are about to leave, and have ready pods if any of them
+    /// has.
     serving: BTreeSet<Uid>,
 }
 

@@ -25,8 +25,8 @@ pub struct Plan {
     pub capacity: Vec<CapacityRow>,
     /// PodDisruptionBudgets that the moves would violate.
     pub budgets: Vec<BudgetRow>,
-    /// Plan fences with their revisions in the snapshot; `None` where there is none yet. They tell of policies and physical
-    /// clusters that are written, created or deleted since.
+    /// Plan fences with their revisions in the snapshot; `None` where there is none yet. They tell of policies and
+    /// physical clusters that are written, created or deleted since.
     pub fences: Vec<(ObjectKey, Option<ResourceVersion>)>,
 }
 

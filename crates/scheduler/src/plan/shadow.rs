@@ -249,9 +249,9 @@ impl FactReader<'_> {
         Ok(())
     }
 
-    /// Returns the revisions of the plan fences that tell of a change of the policies and physical clusters that the plan
-    /// depends on: those of the logical clusters in the scope and of their ancestors, or that of all if they are too many.
-    /// A damaged one is replaced by the next write.
+    /// Returns the revisions of the plan fences that tell of a change of the policies and physical clusters that the
+    /// plan depends on: those of the logical clusters in the scope and of their ancestors, or that of all if they are
+    /// too many. A damaged one is replaced by the next write.
     async fn read_fences(
         &self,
         scope: &PlanScope,

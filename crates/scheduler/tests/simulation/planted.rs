@@ -1,4 +1,5 @@
-//! Bugs that a run may have, in the syncers or in place of the scheduler. Each breaks one invariant, which has to notice.
+//! Bugs that a run may have, in the syncers or in place of the scheduler. Each breaks one invariant, which has to
+//! notice.
 
 use crate::invariants::Invariant;
 

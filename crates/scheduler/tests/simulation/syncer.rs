@@ -166,7 +166,7 @@ impl Syncer {
                 let epoch = downstream.map_or(0, epoch_of);
                 let ready = cluster.ready(key);
                 self.parts.plane.report(key, &cluster.uid, epoch, ready).await;
-                // What is told of a leaving copy comes too late for the decision.
+                // A report about a leaving copy comes too late for the decision.
                 if self.is_active(key, epoch).await {
                     cluster.note_report(key, ready);
                 }

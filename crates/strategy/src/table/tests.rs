@@ -405,7 +405,7 @@ fn own_kinds() {
             "portolan.dev/v1alpha1 PhysicalCluster",
             json!({"spec": {"connection": {"tunnel": {}}}, "status": {"version": "v1.36.3", "conditions": [{"type": "Ready", "status": "True"}],
                 "allocatable": {"cpu": "8", "memory": "32Gi"}, "usage": {"cpu": "5", "memory": "0", "pods": "7"}, "bounds": {"cpu": "7"}}}),
-            "x | True | v1.36.3 | false | tunnel | 5/7 | 0 | 7 | <unknown> | <none> | 60m || 8 | 32Gi | <none>",
+            "x | True | v1.36.3 | false | tunnel | 5/7 | 0 | 7 | <unknown> | <none> | 60m || <unknown> | 8 | 32Gi | <none>",
         ),
         (
             "portolan.dev/v1alpha1 PhysicalCluster",

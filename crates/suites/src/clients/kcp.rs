@@ -1,5 +1,5 @@
-//! kcp's clients, unmodified: the examples of its multicluster-provider and of multicluster-runtime, and the requests of
-//! its plugins, sent with its own library.
+//! kcp's clients, unmodified: the examples of its multicluster-provider and of multicluster-runtime, and the requests
+//! of its plugins, sent with its own library.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::docs::commands::{CommandPage, PageCommand, Promise};
 use super::docs::shell::ShellSession;
 use super::docs::transcript;
-use super::traffic::{Load, TrafficStage};
+use super::traffic::{ServiceLoad, TrafficStage};
 use harness::markdown;
 use harness::report::CheckReport;
 use harness::tools::{Tools, repository};
@@ -53,7 +53,7 @@ fn write(page: &str, printed: &[(Range<usize>, String)]) -> Result<()> {
 struct AdminsDay {
     stage: TrafficStage,
     shell: ShellSession,
-    load: Option<Load>,
+    load: Option<ServiceLoad>,
 }
 
 impl AdminsDay {

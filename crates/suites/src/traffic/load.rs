@@ -39,14 +39,14 @@ pub(crate) struct LoadRecord {
 }
 
 /// Running load. It ends when this is dropped.
-pub(crate) struct Load {
+pub(crate) struct ServiceLoad {
     begun: Instant,
     stop: Arc<AtomicBool>,
     record: Arc<Mutex<LoadRecord>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Load {
+impl ServiceLoad {
     pub(super) fn start(book: AddressBook) -> Result<Self> {
         let (stop, record) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(LoadRecord::default())));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -113,7 +113,7 @@ impl LoadRecord {
     }
 }
 
-impl Drop for Load {
+impl Drop for ServiceLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

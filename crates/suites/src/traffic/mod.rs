@@ -26,7 +26,7 @@ use harness::process;
 use harness::report::CheckReport;
 use harness::tools::Tools;
 
-pub(crate) use load::Load;
+pub(crate) use load::ServiceLoad;
 pub(crate) use stage::TrafficStage;
 
 /// Replicas of the Deployment under load.

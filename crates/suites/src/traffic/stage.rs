@@ -12,7 +12,7 @@ use harness::{portolan::Portolan, tools::Tools};
 use super::super::downstream;
 use super::addresses::{AddressBook, SERVICE};
 use super::balancers::LoadBalancers;
-use super::load::Load;
+use super::load::ServiceLoad;
 use super::server_link::ServerLink;
 
 /// The physical clusters.
@@ -47,9 +47,9 @@ impl TrafficStage {
     }
 
     /// Starts the load on the Service of the workspace `root:shop`, which has a copy on a physical cluster.
-    pub(crate) fn load(&self) -> Result<Load> {
+    pub(crate) fn load(&self) -> Result<ServiceLoad> {
         let namespace = poll::until("a copy of the Service", Duration::from_secs(30), || self.namespace())?;
-        Load::start(AddressBook {
+        ServiceLoad::start(AddressBook {
             upstream: ServerLink::new(self.shop()),
             names: NAMES.map(str::to_owned).to_vec(),
             clusters: self.clusters.iter().map(|one| ServerLink::new(one.kubeconfig().clone())).collect(),

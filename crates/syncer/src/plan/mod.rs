@@ -184,8 +184,8 @@ fn plan_active(
     }
 }
 
-/// Returns true while a policy suspends the dispatch to the physical cluster, or a rollout has not come to it: nothing is
-/// made or changed there, and only deletions continue.
+/// Returns true while a policy suspends the dispatch to the physical cluster, or a rollout has not come to it: nothing
+/// is made or changed there, and only deletions continue.
 fn is_suspended(target: &SyncTarget<'_>, upstream: &UpstreamObject) -> bool {
     PlacementRecord::of(&upstream.object).is_some_and(|record| {
         let waits = record.rollout.as_ref().is_some_and(|rollout| rollout.held.contains(target.physical));

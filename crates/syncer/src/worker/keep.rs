@@ -1,5 +1,5 @@
-//! Copies that stay when their object is deleted upstream (`portolan.dev/keep`). They lose the labels and annotations that
-//! make them copies, and nothing is written to them any more.
+//! Copies that stay when their object is deleted upstream (`portolan.dev/keep`). They lose the labels and annotations
+//! that make them copies, and nothing is written to them any more.
 
 use portolan_types::{annotations, object};
 use serde_json::{Map, Value, json};

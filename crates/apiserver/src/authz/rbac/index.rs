@@ -100,8 +100,8 @@ impl RbacAuthorizer {
         Ok(all)
     }
 
-    /// Returns the first logical clusters after `after`, at most `limit` and in order, in which an identity of the whole
-    /// control plane may have rights; `None` if any may be one. The authorizer decides on each.
+    /// Returns the first logical clusters after `after`, at most `limit` and in order, in which an identity of the
+    /// whole control plane may have rights; `None` if any may be one. The authorizer decides on each.
     pub(crate) fn candidates(
         &self,
         subject: &impl AuthorizationSubject,

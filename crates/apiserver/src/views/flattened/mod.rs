@@ -6,8 +6,8 @@
 //! - A namespace or cluster-scoped object of a consumer has the id of its logical cluster in front of its name.
 //! - A name without an id is one in the logical cluster of the export: the operator's own namespace, with its leases,
 //!   configuration and secrets. There the caller's own rights decide, as without the view.
-//! - Kinds that the export neither offers nor claims, and kinds of infrastructure, are shown from the logical cluster of
-//!   the export alone. Infrastructure is read-only.
+//! - Kinds that the export neither offers nor claims, and kinds of infrastructure, are shown from the logical cluster
+//!   of the export alone. Infrastructure is read-only.
 //! - A list or watch across namespaces has the objects of all consumers and, if the caller may read them, those of the
 //!   logical cluster of the export.
 //! - Names in objects are rewritten with the objects. A write that names an object of another logical cluster is
@@ -32,8 +32,6 @@ use portolan_types::{
     object,
 };
 use serde_json::Value;
-
-use crate::request::ResourceTarget;
 
 use super::ApiView;
 
@@ -143,11 +141,10 @@ impl FlattenedNames {
     /// 403 for a name of another logical cluster.
     pub(crate) fn store(
         &self,
-        target: &ResourceTarget,
+        (table, kind): (&KindTable, &Kind),
         cluster: LogicalClusterId,
         (value, old): (&mut Value, Option<&Value>),
     ) -> Result<(), Status> {
-        let (table, kind) = (&*target.table, &*target.kind);
         // What the object names already it can name again, also if no object has the name any more.
         let before = old.map(|old| self.show_with_hashes((table, kind), cluster, &mut old.clone()));
         let known = before
@@ -157,7 +154,7 @@ impl FlattenedNames {
         let rewriter = Rewriter { cluster, direction, surface: &self.surface, table, kind };
         rewriter.rewrite(value).map_err(|foreign| {
             let why = format!("{:?} is no name in the workspace of the object", foreign.0);
-            Status::forbidden(&target.resource(), object::name(value), why)
+            Status::forbidden(&kind.group_resource(), object::name(value), why)
         })?;
         remove_marks(kind, value, old);
         Ok(())

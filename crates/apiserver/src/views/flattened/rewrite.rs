@@ -173,8 +173,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites the names in a rule about cluster-scoped objects. A rule about others too, or about all resources, names
-    /// them as they are.
+    /// Rewrites the names in a rule about cluster-scoped objects. A rule about others too, or about all resources,
+    /// names them as they are.
     fn rewrite_rule(&self, value: &mut Value) -> Rewritten {
         let texts = |key: &str| {
             let items = value.get(key).and_then(Value::as_array).into_iter().flatten();
@@ -207,8 +207,8 @@ impl Rewriter<'_> {
         limit.map_or(Ok(()), |limit| self.rewrite_field(fields, "name", limit))
     }
 
-    /// Returns the longest name of a kind whose names are rewritten; `None` for a namespaced kind, for one that is shown
-    /// once, and for one that nobody knows.
+    /// Returns the longest name of a kind whose names are rewritten; `None` for a namespaced kind, for one that is
+    /// shown once, and for one that nobody knows.
     fn limit_of(&self, group: &str, kind: &str) -> Option<usize> {
         let found = self.surface.kind_in_any_version(group, kind)?.kind;
         let is_rewritten = !found.namespaced && !is_kind_shown_once(group, kind);

@@ -6,15 +6,13 @@ use portolan_kinds::{Field, FieldKind, Kind, KindTable, Scalar, Surface, TypeId}
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey};
 use serde_json::{Map, Value, json};
 
-use crate::request::ResourceTarget;
-
 use super::{FlattenedNames, is_shown_once, table::REFERENCES};
 
 /// Deepest path that is filled or walked.
 const MAX_DEPTH: usize = 14;
 
-/// Fields that look like references and are none that a view rewrites, with the reason. A name without a type stands for
-/// a field of any type.
+/// Fields that look like references and are none that a view rewrites, with the reason. A name without a type stands
+/// for a field of any type.
 static NO_REFERENCES: [(&str, &str); 28] = [
     ("fieldRef", "names a field"),
     ("resourceFieldRef", "names a container of the pod"),
@@ -68,10 +66,6 @@ fn shown_kinds() -> Vec<Arc<Kind>> {
 
 fn names() -> FlattenedNames {
     FlattenedNames::new(LogicalClusterId::new(5), Surface::builtin(), true)
-}
-
-fn target(kind: &Arc<Kind>) -> ResourceTarget {
-    ResourceTarget { table: KindTable::shared(), kind: kind.clone(), namespace: None, definition: None }
 }
 
 /// Types below a type, with itself.
@@ -234,13 +228,13 @@ fn rewriting_and_back_changes_no_object() {
             assert!(left.is_empty(), "{left:?} in round {round}: {shown:#}");
             let mut back = shown.clone();
             names
-                .store(&target(kind), cluster, (&mut back, Some(&stored)))
+                .store((&KindTable::shared(), kind), cluster, (&mut back, Some(&stored)))
                 .unwrap_or_else(|e| panic!("{e:?}: {shown:#}"));
             assert_eq!(back, stored, "{} in round {round}", kind.gvk.kind);
             let other = LogicalClusterId::new(8);
             let mut moved = shown.clone();
             assert!(
-                names.store(&target(kind), other, (&mut moved, None)).is_err(),
+                names.store((&KindTable::shared(), kind), other, (&mut moved, None)).is_err(),
                 "no other workspace takes {shown:#}"
             );
         }
@@ -297,7 +291,7 @@ fn references_that_no_type_tells_follow_the_kind_they_name() {
         let mut shown = stored.clone();
         names.show((table, &kind), cluster, &mut shown);
         assert_eq!(shown, expected);
-        names.store(&target(&kind), cluster, (&mut shown, None)).unwrap();
+        names.store((&KindTable::shared(), &kind), cluster, (&mut shown, None)).unwrap();
         assert_eq!(shown, stored);
     }
 }
@@ -320,7 +314,7 @@ fn labels_of_other_workspaces_select_nothing_of_them() {
     let stored = shown.clone();
     names.show((table, space), cluster, &mut shown);
     assert_eq!(shown["metadata"]["labels"]["kcp.io/cluster"], cluster.to_string());
-    names.store(&target(space), cluster, (&mut shown, Some(&stored))).unwrap();
+    names.store((&KindTable::shared(), space), cluster, (&mut shown, Some(&stored))).unwrap();
     assert_eq!(shown, stored);
 }
 

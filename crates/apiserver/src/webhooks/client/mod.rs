@@ -194,8 +194,8 @@ impl WebhookClients {
         if answered.status.is_success() { Ok(answered) } else { Err(unsuccessful(answered.status)) }
     }
 
-    /// Sends a request to a server that a tenant chose, and returns the answer as it arrives. The URL of `address` is that of
-    /// the request.
+    /// Sends a request to a server that a tenant chose, and returns the answer as it arrives. The URL of `address` is
+    /// that of the request.
     ///
     /// # Errors
     /// The failure in the words of Go's client, without any text of the other side.

@@ -25,13 +25,11 @@ pub(super) fn reason_to_run_whole(ctx: &FilterContext<'_>) -> Option<&'static st
     if are_kept(ctx) {
         return None;
     }
-    if !ctx.question.previous.clusters.is_empty() {
-        return Some("its completions cannot change once it has a copy");
-    }
+    let has_copy = !ctx.question.previous.clusters.is_empty();
     match ctx.question.workload.replicas {
         None => Some("with completionMode Indexed, the indexes of each part would start at 0"),
         Some(..2) => Some("it runs one pod at a time"),
-        Some(_) => None,
+        Some(_) => has_copy.then_some("its completions cannot change once it has a copy"),
     }
 }
 

@@ -6,13 +6,13 @@ use portolan_types::{GroupResource, ObjectKey, Reason, Status};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::LifecycleView;
 use crate::{
     authz::{AuthorizationDecision, Authorizer as _, RbacAuthorizer, shared_objects},
     directory::LogicalCluster,
     errors::status_for,
     requester::Requester,
     routing::attributes::Attributes,
+    views::LifecycleView,
 };
 
 const GROUP: &str = "tenancy.kcp.io";

@@ -61,7 +61,7 @@ impl TableColumns {
     /// Columns without names, and too many.
     pub(super) fn learn(&mut self, member: usize, table: &MemberTable<'_>) -> Result<(), GarbledAnswer> {
         #[derive(Deserialize)]
-        struct Named {
+        struct NamedColumn {
             name: String,
         }
         let Some(columns) = table.columns.as_ref().filter(|columns| !columns.is_empty()) else { return Ok(()) };
@@ -70,7 +70,7 @@ impl TableColumns {
         }
         let mut own = Vec::with_capacity(columns.len());
         for column in columns {
-            let Named { name } = serde_json::from_str(column.get())?;
+            let NamedColumn { name } = serde_json::from_str(column.get())?;
             own.push(self.index_of(name, column.get()));
         }
         self.members.retain(|(known, _)| *known != member);

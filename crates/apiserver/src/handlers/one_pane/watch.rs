@@ -216,8 +216,8 @@ impl PaneWatch {
     }
 }
 
-/// Returns true while the client has its rights and no other physical clusters are in reach. If some have come, the watch
-/// ends, and the client goes on with all of them.
+/// Returns true while the client has its rights and no other physical clusters are in reach. If some have come, the
+/// watch ends, and the client goes on with all of them.
 ///
 /// # Errors
 /// 401, 403 or 404 when the client has lost access, 410 when a physical cluster is gone.

@@ -1,5 +1,5 @@
-//! One pane: lists and watches with `?clusters=all` or `?clusters=a,b` show the objects of physical clusters themselves,
-//! merged while they are answered. Nothing is stored.
+//! One pane: lists and watches with `?clusters=all` or `?clusters=a,b` show the objects of physical clusters
+//! themselves, merged while they are answered. Nothing is stored.
 //!
 //! Each object keeps its name and namespace, and has its physical cluster in the annotation `portolan.dev/cluster`, and
 //! as the first column of tables. Objects of the same name on several physical clusters are several items. A physical
