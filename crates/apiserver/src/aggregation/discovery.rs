@@ -35,9 +35,12 @@ const READERS: &str = "system:masters";
 /// Logical cluster, group, version, and revision of the `APIService`.
 type CacheKey = (LogicalClusterId, String, String, u64);
 
+/// End of an entry's time, and the list of the version if it answered.
+type CachedList = (Instant, Option<Arc<Value>>);
+
 /// Cache of the resources of versions.
 #[derive(Default)]
-pub(crate) struct AggregatedResources(Mutex<HashMap<CacheKey, (Instant, Option<Arc<Value>>)>>);
+pub(crate) struct AggregatedResources(Mutex<HashMap<CacheKey, CachedList>>);
 
 impl AggregatedResources {
     /// Returns the `APIResourceList` of each version; `None` for one that does not answer.
@@ -66,7 +69,7 @@ impl AggregatedResources {
         found
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CacheKey, (Instant, Option<Arc<Value>>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CacheKey, CachedList>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

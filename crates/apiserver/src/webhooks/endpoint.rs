@@ -86,9 +86,9 @@ impl WebhookEndpoint {
         cluster: LogicalClusterId,
         call: WebhookRequestBody,
     ) -> Result<WebhookResponse, String> {
-        let unfound =
-            |url: &str, name: &str| format!("Post {:?}: service {name:?} not found", with_timeout(url, call.timeout));
-        let (url, service) = self.address(webhooks, cluster).map_err(|(url, name)| unfound(&url, name))?;
+        let EndpointAddress { url, service } = self.address(webhooks, cluster);
+        let unfound = |name: &str| format!("Post {:?}: service {name:?} not found", with_timeout(&url, call.timeout));
+        let service = service.map_err(unfound)?;
         let address = WebhookAddress { url: &url, service, ca_bundle: &self.ca_bundle, identity: None };
         webhooks.clients.post(cluster, address, call).await
     }
@@ -103,30 +103,31 @@ impl WebhookEndpoint {
         forwarded: ForwardedRequest<'_>,
     ) -> Result<Response<Incoming>, String> {
         let ForwardedRequest { cluster, path, request, identity } = forwarded;
-        let unfound = |name: &str| format!("service {name:?} not found");
-        let (url, service) = self.address(webhooks, cluster).map_err(|(_, name)| unfound(name))?;
+        let EndpointAddress { url, service } = self.address(webhooks, cluster);
+        let service = service.map_err(|name| format!("service {name:?} not found"))?;
         let url = format!("{}{path}", url.trim_end_matches('/'));
         let address = WebhookAddress { url: &url, service, ca_bundle: &self.ca_bundle, identity };
         webhooks.clients.send(cluster, address, request).await
     }
 
-    /// Returns the URL, and the Service that it means; the error has the URL and the name of a Service that is none.
-    fn address(
-        &self,
-        webhooks: &WebhookContext,
-        cluster: LogicalClusterId,
-    ) -> Result<(Cow<'_, str>, Option<WebhookService>), (String, &str)> {
+    /// Returns the URL, and the Service that it means.
+    fn address(&self, webhooks: &WebhookContext, cluster: LogicalClusterId) -> EndpointAddress<'_> {
         match &self.target {
-            EndpointTarget::Url(url) => Ok((Cow::Borrowed(url), None)),
+            EndpointTarget::Url(url) => EndpointAddress { url: Cow::Borrowed(url), service: Ok(None) },
             EndpointTarget::Service { namespace, name, path, port } => {
-                let url = format!("https://{name}.{namespace}.svc:{port}{path}");
-                match webhooks.services.service(cluster, namespace, name) {
-                    Some(service) => Ok((Cow::Owned(url), Some(service))),
-                    None => Err((url, name)),
-                }
+                let url = Cow::Owned(format!("https://{name}.{namespace}.svc:{port}{path}"));
+                let service = webhooks.services.service(cluster, namespace, name);
+                EndpointAddress { url, service: service.map(Some).ok_or(name) }
             }
         }
     }
+}
+
+/// Address of an endpoint.
+struct EndpointAddress<'a> {
+    url: Cow<'a, str>,
+    /// Service that the URL means, if one; the error is the name of a Service that does not exist.
+    service: Result<Option<WebhookService>, &'a str>,
 }
 
 impl EndpointTarget {

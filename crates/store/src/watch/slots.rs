@@ -1,6 +1,9 @@
 //! Waiting watchers of a topic: those of one logical cluster, or of all.
 
-use std::{collections::HashMap, task::Waker};
+use std::{
+    collections::{BTreeMap, HashMap},
+    task::Waker,
+};
 
 use portolan_types::LogicalClusterId;
 
@@ -16,10 +19,11 @@ pub(super) enum WatcherState {
     WokenAfter(u64),
 }
 
-/// Waiting watchers of a topic, and those that were woken but have not polled yet.
+/// Waiting watchers of a topic, and those that were woken but have not polled yet. They are woken in an order that a
+/// seeded simulation repeats.
 #[derive(Default)]
 pub(super) struct WatcherSlots {
-    waiting: HashMap<Option<LogicalClusterId>, HashMap<SlotId, Waker>>,
+    waiting: BTreeMap<Option<LogicalClusterId>, BTreeMap<SlotId, Waker>>,
     woken: HashMap<SlotId, u64>,
 }
 

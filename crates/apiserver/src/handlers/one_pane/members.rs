@@ -112,7 +112,8 @@ pub(super) async fn members_of(api: &ApiServer, call: &RequestContext) -> Result
         _ => {}
     }
     if let WantedClusters::Named(names) = &wanted {
-        for name in names.iter().filter(|name| !members.iter().any(|member| member.name == **name)) {
+        let is_missing = |name: &&String| !members.iter().any(|member| member.name == **name);
+        if let Some(name) = names.iter().find(is_missing) {
             return Err(absent(api, call, name).await?);
         }
     }

@@ -32,7 +32,8 @@ async fn an_administrator_lists_and_watches_all_logical_clusters() {
     assert_eq!(code, 200, "{list}");
     let mut expected = vec![(one.clone(), "own".to_owned()), (two.clone(), "own".to_owned())];
     let mut all_found = found(&list);
-    (expected.sort(), all_found.sort());
+    expected.sort();
+    all_found.sort();
     assert_eq!(all_found, expected);
     let (_, page) = world.send_as(&admin(), "GET", &format!("{all}&limit=1"), Value::Null).await;
     let token = page["metadata"]["continue"].as_str().expect("another page").to_owned();
