@@ -410,13 +410,13 @@ fn own_kinds() {
         (
             "portolan.dev/v1alpha1 PhysicalCluster",
             json!({"spec": {}}),
-            "x | Unknown | <unknown> | false | <none> | <unknown> | <unknown> | <unknown> | <unknown> | <none> | 60m || <unknown> | <unknown> | <none>",
+            "x | Unknown | <unknown> | false | <none> | <unknown> | <unknown> | <unknown> | <unknown> | <none> | 60m || <unknown> | <unknown> | <unknown> | <none>",
         ),
         (
             "portolan.dev/v1alpha1 PhysicalCluster",
             json!({"metadata": {"annotations": {"portolan.dev/mode": "direct"}}, "spec": {},
                 "status": {"workloads": 20, "drain": {"name": "d", "phase": "Paused", "done": 12, "total": 20}}}),
-            "x | Unknown | <unknown> | false | direct | <unknown> | <unknown> | <unknown> | 20 | 12/20,Paused | 60m || <unknown> | <unknown> | <none>",
+            "x | Unknown | <unknown> | false | direct | <unknown> | <unknown> | <unknown> | 20 | 12/20,Paused | 60m || <unknown> | <unknown> | <unknown> | <none>",
         ),
         (
             "portolan.dev/v1alpha1 Drain",
