@@ -114,9 +114,9 @@ async fn a_review_of_all_workspaces_equals_asking_each() {
         match numbers.below(4) {
             0 => {
                 let all = admin.at(path).get(&format!("{RBAC}/clusterrolebindings")).await.json();
-                let own =
+                let mut own =
                     all["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap());
-                if let Some(own) = own.filter(|name| name.starts_with("b-")).next_back() {
+                if let Some(own) = own.rfind(|name| name.starts_with("b-")) {
                     admin.at(path).delete(&format!("{RBAC}/clusterrolebindings/{own}")).await.expect(200);
                 }
             }
