@@ -6,7 +6,7 @@ use std::sync::Arc;
 use portolan_store::{
     DynStore, Event, EventBatch, EventStream, RangeRequest, RangeScope, StoreError, StoredObject, WatchScope,
 };
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ReadAt, Record, ResourceVersion, Status};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Status};
 
 use crate::{
     directory::Directory,
@@ -17,20 +17,10 @@ use crate::{
 
 use super::{
     ListResult, ObjectSlices, ReadContext,
-    continue_token::{self, ListPosition},
-    list::{identity, requested_revision},
     range::{ListStart, ObjectRange},
-    view_items::marked_record,
-    view_list::{key_after, position},
+    view_items::{ViewItems, marked_record},
+    view_list::{page_of, page_start},
 };
-
-/// Page of the objects of all logical clusters.
-struct AllPage {
-    revision: ResourceVersion,
-    objects: Vec<StoredObject>,
-    /// True if the limit left objects out.
-    more: bool,
-}
 
 /// Reads one page of a list of all logical clusters.
 ///
@@ -42,22 +32,9 @@ pub(crate) async fn read_all_clusters(
     target: &ResourceTarget,
     options: &ListOptions,
 ) -> Result<ListResult, Status> {
-    let (key, identity) = (&context.continue_key, identity(call, target));
-    let place = options.token.as_deref().map(|token| continue_token::decode(key, &identity, token)).transpose()?;
-    let state = options.state()?;
-    let at = match &place {
-        Some(place) => place.revision,
-        None => requested_revision(&*context.storage.store, call, target, state).await?,
-    };
-    let after = place.as_ref().map(|place| key_after(target, place)).transpose()?;
-    let start = ListStart { at, after, limit: options.limit.filter(|_| state != ReadAt::AnyCached) };
+    let start = page_start(context, call, target, options).await?;
     let range = ObjectRange { context, call, target, selection: &options.selection };
-    let read = read(range, start).await?;
-    let token = read.objects.last().filter(|_| read.more).map(|last| {
-        let next = ListPosition { revision: Some(read.revision), last: position(&last.key), remaining: None };
-        continue_token::encode(key, &identity, &next)
-    });
-    Ok(ListResult { revision: read.revision, objects: read.objects, rest: None, token, remaining: None })
+    Ok(page_of(context, call, target, read(range, start).await?))
 }
 
 /// Returns the objects of all logical clusters at the latest revision.
@@ -75,11 +52,11 @@ pub(crate) async fn all_cluster_slices(
     Ok(ObjectSlices::of(range, read.revision, read.objects))
 }
 
-async fn read(range: ObjectRange<'_>, start: ListStart) -> Result<AllPage, Status> {
+async fn read(range: ObjectRange<'_>, start: ListStart) -> Result<ViewItems, Status> {
     let ObjectRange { context, call, target, .. } = range;
     let request = RangeRequest::slices(RangeScope::AllClusters(target.stored_as()));
     let mut next = Some(RangeRequest { at: start.at, after: start.after, ..request });
-    let mut all = AllPage { revision: ResourceVersion::FIRST, objects: Vec::new(), more: false };
+    let mut all = ViewItems { revision: ResourceVersion::FIRST, objects: Vec::new(), more: false };
     let mut bytes = 0;
     while let Some(request) = next {
         let page = context.storage.store.range(request.clone()).await.map_err(|error| status_for(&error))?;

@@ -41,7 +41,7 @@ pub(crate) struct ViewPart<'a> {
     pub(crate) limit: Option<usize>,
 }
 
-/// Objects of a view.
+/// Objects of several logical clusters, in the order of their keys.
 pub(crate) struct ViewItems {
     pub(crate) revision: ResourceVersion,
     pub(crate) objects: Vec<StoredObject>,

@@ -15,8 +15,8 @@ use super::{
     ListResult, ObjectSlices, ReadContext,
     continue_token::{self, ListPosition},
     list::{identity, requested_revision},
-    range::ObjectRange,
-    view_items::ViewPart,
+    range::{ListStart, ObjectRange},
+    view_items::{ViewItems, ViewPart},
 };
 
 /// Target of a list, in a view.
@@ -32,6 +32,21 @@ pub(crate) async fn read_view(
     (target, view): ViewedTarget<'_>,
     options: &ListOptions,
 ) -> Result<ListResult, Status> {
+    let ListStart { at, after, limit } = page_start(context, call, target, options).await?;
+    let part = ViewPart { view, target, selection: &options.selection, at, after, limit };
+    Ok(page_of(context, call, target, part.read(context, &call.charge).await?))
+}
+
+/// Returns the start of a page of a list across logical clusters.
+///
+/// # Errors
+/// The errors of a list of one logical cluster.
+pub(super) async fn page_start(
+    context: &ReadContext,
+    call: &RequestContext,
+    target: &ResourceTarget,
+    options: &ListOptions,
+) -> Result<ListStart, Status> {
     let (key, identity) = (&context.continue_key, identity(call, target));
     let place = options.token.as_deref().map(|token| continue_token::decode(key, &identity, token)).transpose()?;
     let state = options.state()?;
@@ -40,15 +55,21 @@ pub(crate) async fn read_view(
         None => requested_revision(&*context.storage.store, call, target, state).await?,
     };
     let after = place.as_ref().map(|place| key_after(target, place)).transpose()?;
-    let limit = options.limit.filter(|_| state != ReadAt::AnyCached);
-    let part = ViewPart { view, target, selection: &options.selection, at, after, limit };
-    let read = part.read(context, &call.charge).await?;
-    let last = read.objects.last().filter(|_| read.more);
-    let token = last.map(|last| {
+    Ok(ListStart { at, after, limit: options.limit.filter(|_| state != ReadAt::AnyCached) })
+}
+
+/// Returns a page of a list across logical clusters, with a token if the limit left objects out.
+pub(super) fn page_of(
+    context: &ReadContext,
+    call: &RequestContext,
+    target: &ResourceTarget,
+    read: ViewItems,
+) -> ListResult {
+    let token = read.objects.last().filter(|_| read.more).map(|last| {
         let next = ListPosition { revision: Some(read.revision), last: position(&last.key), remaining: None };
-        continue_token::encode(key, &identity, &next)
+        continue_token::encode(&context.continue_key, &identity(call, target), &next)
     });
-    Ok(ListResult { revision: read.revision, objects: read.objects, rest: None, token, remaining: None })
+    ListResult { revision: read.revision, objects: read.objects, rest: None, token, remaining: None }
 }
 
 /// Returns the objects of a view at the latest revision.
@@ -87,12 +108,12 @@ pub(crate) async fn check_visible(
 }
 
 /// Returns the place of an object in a list: its logical cluster and namespace, and its name.
-pub(super) fn position(key: &ObjectKey) -> (String, String) {
+fn position(key: &ObjectKey) -> (String, String) {
     let namespace = key.namespace().map(|namespace| namespace.as_str()).unwrap_or_default();
     (format!("{}/{namespace}", key.cluster), key.name.as_str().to_owned())
 }
 
-pub(super) fn key_after(target: &ResourceTarget, place: &ListPosition) -> Result<ObjectKey, Status> {
+fn key_after(target: &ResourceTarget, place: &ListPosition) -> Result<ObjectKey, Status> {
     let bad = || Status::bad_request("continue key is not valid");
     let (cluster, namespace) = place.last.0.split_once('/').ok_or_else(bad)?;
     let scope = match namespace {

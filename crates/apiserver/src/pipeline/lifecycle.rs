@@ -13,7 +13,7 @@ use crate::{
     requester::Requester,
     routing::{
         path::RequestedCluster,
-        routes::{self, Route, RouteEndpoint, RoutePolicy},
+        routes::{self, Route, RoutePolicy},
     },
     step_access::StepAccess,
     views::{LifecycleView, StepAddress},
@@ -112,15 +112,7 @@ fn check_content_route(head: &RequestHead, route: &Route) -> Result<(), Status> 
 
 /// Checks that a route leads to LogicalClusters, or describes them. Those of all are only read.
 fn check_route(head: &RequestHead, route: &Route, is_about_all: bool) -> Result<(), Status> {
-    let is_described = matches!(
-        route.endpoint,
-        RouteEndpoint::Groups
-            | RouteEndpoint::Group
-            | RouteEndpoint::GroupVersion
-            | RouteEndpoint::OpenApiIndex
-            | RouteEndpoint::OpenApiDocument
-            | RouteEndpoint::OpenApiV2
-    );
+    let is_described = route.endpoint.describes_kinds();
     let verb = head.attributes.verb.as_str();
     match route.policy {
         RoutePolicy::Resource if !is_about_clusters(head) => Err(routes::not_found_at(&head.path)),

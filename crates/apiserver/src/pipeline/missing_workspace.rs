@@ -13,7 +13,7 @@ use crate::{
     authn::{AccessContext, AskingUser, Identity, Impersonation, authorize_impersonation},
     authz::DenyAll,
     directory::{ClusterPhase, Directory, LogicalCluster},
-    routing::{attributes::Attributes, path::RequestedCluster, routes::RouteEndpoint},
+    routing::{attributes::Attributes, path::RequestedCluster},
 };
 
 use super::head::RequestHead;
@@ -38,18 +38,7 @@ pub(super) async fn stand_in(
     if !may_know(access, &head.named, identity, headers).await? {
         return Err(refusal(head, identity, headers).await);
     }
-    let endpoint = head.route.map(|route| route.endpoint);
-    let describes_kinds = matches!(
-        endpoint,
-        Some(
-            RouteEndpoint::Groups
-                | RouteEndpoint::Group
-                | RouteEndpoint::GroupVersion
-                | RouteEndpoint::OpenApiIndex
-                | RouteEndpoint::OpenApiDocument
-                | RouteEndpoint::OpenApiV2
-        )
-    );
+    let describes_kinds = head.route.is_some_and(|route| route.endpoint.describes_kinds());
     if head.method != Method::GET || !describes_kinds {
         return Err(not_found(&head.named));
     }

@@ -107,15 +107,7 @@ fn check_route(
     endpoint: RouteEndpoint,
     is_about_all: bool,
 ) -> Result<(), Status> {
-    let is_described = matches!(
-        endpoint,
-        RouteEndpoint::Groups
-            | RouteEndpoint::Group
-            | RouteEndpoint::GroupVersion
-            | RouteEndpoint::OpenApiIndex
-            | RouteEndpoint::OpenApiDocument
-            | RouteEndpoint::OpenApiV2
-    );
+    let is_described = endpoint.describes_kinds();
     match policy {
         RoutePolicy::Resource if is_about_all && !matches!(&*head.attributes.verb, "list" | "watch") => {
             Err(method_not_allowed())

@@ -30,13 +30,7 @@ pub fn follow(role: Role, previous: &PlacementRecord, demand: &Demand, health: &
     let mut copies = previous.clusters.clone();
     let mut causes = Vec::new();
     if previous.is_projected() {
-        return PlacementStep {
-            record: previous.clone(),
-            cause: None,
-            waiting: None,
-            recheck_in: None,
-            rolling_out: None,
-        };
+        return PlacementStep::unchanged(previous);
     }
     if drop_gone(&mut copies, health.gone) {
         causes.push("its physical cluster is gone");

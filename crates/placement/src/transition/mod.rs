@@ -71,6 +71,13 @@ pub struct PlacementStep {
     pub rolling_out: Option<String>,
 }
 
+impl PlacementStep {
+    /// Returns the step that changes nothing.
+    fn unchanged(previous: &PlacementRecord) -> Self {
+        Self { record: previous.clone(), cause: None, waiting: None, recheck_in: None, rolling_out: None }
+    }
+}
+
 /// Returns the next step from `previous` towards `decision`. No step both adds and removes copies. A copy leaves only
 /// if the rest is healthy, if a policy stops the object, if two copies must not run at once, or if it is drained with
 /// nothing ready and the rest can be seen.
@@ -81,13 +88,7 @@ pub fn transition(
     health: &CopyHealth,
 ) -> PlacementStep {
     if previous.is_projected() {
-        return PlacementStep {
-            record: previous.clone(),
-            cause: None,
-            waiting: None,
-            recheck_in: None,
-            rolling_out: None,
-        };
+        return PlacementStep::unchanged(previous);
     }
     let mut walk = TransitionBuilder {
         workload,

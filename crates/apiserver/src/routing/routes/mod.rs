@@ -69,6 +69,19 @@ pub(crate) enum RouteEndpoint {
 }
 
 impl RouteEndpoint {
+    /// Returns true for endpoints that describe kinds: discovery of groups and versions, and OpenAPI.
+    pub(crate) fn describes_kinds(self) -> bool {
+        matches!(
+            self,
+            Self::Groups
+                | Self::Group
+                | Self::GroupVersion
+                | Self::OpenApiIndex
+                | Self::OpenApiDocument
+                | Self::OpenApiV2
+        )
+    }
+
     /// Returns true for endpoints that are routes of the outer router, and have no Kubernetes handler.
     pub(crate) fn is_outer(self) -> bool {
         matches!(
