@@ -69,10 +69,7 @@ fn functions_are_named_for_an_effect() {
         names.map(|name| format!("{}: {name}", source.name)).collect::<Vec<_>>()
     };
     let violations: Vec<String> = sources::all().iter().flat_map(breaks).collect();
-    assert_none(
-        "no name of a function or test opens with a question word or speaks of nobody or somebody",
-        &violations,
-    );
+    assert_none("no name of a function or test opens with a question word or names an unspecified actor", &violations);
 }
 
 /// Returns the name of the function that a line of code begins.

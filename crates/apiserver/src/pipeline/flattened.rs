@@ -33,9 +33,9 @@ use super::{
 /// Logical clusters that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestedPlace {
-    /// That of the export.
+    /// Logical cluster of the export.
     Own,
-    /// That of a consumer.
+    /// Logical cluster of a consumer.
     Consumer(LogicalClusterId),
     /// All of the view.
     All,

@@ -392,7 +392,7 @@ async fn health_answers_at_once_while_the_store_does_not() {
     store.fall_silent();
     let grants = plane.api.use_grants(portolan_types::LogicalClusterId::ROOT).await;
     assert!(grants.is_err(), "what was known of root is forgotten");
-    let (stranger, admin) = (plane.as_user("nobody"), plane.admin());
+    let (stranger, admin) = (plane.as_user("stranger"), plane.admin());
     let began = tokio::time::Instant::now();
     for path in ["/livez", "/healthz", "/readyz"] {
         let text = stranger.get(path).await.expect(500).text();

@@ -19,7 +19,7 @@ use crate::{
 struct RunningCopy {
     object: Value,
     ready: i64,
-    /// Ready pods as upstream knows them. A copy that it has not heard of as ready may leave for another one.
+    /// Ready pods that were reported upstream. A copy that was never reported as ready may leave for another one.
     reported: i64,
 }
 

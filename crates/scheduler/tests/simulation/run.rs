@@ -114,7 +114,7 @@ impl Run {
         }
     }
 
-    /// Breaks one thing, or mends it. A physical cluster is cut off for up to `seconds`.
+    /// Injects one fault, or ends one. A physical cluster is cut off for up to `seconds`.
     fn break_something(&mut self, seconds: u64) {
         let number = usize::try_from(self.dice.roll(NAMES.len() as u64)).expect("three");
         match self.dice.roll(6) {
@@ -135,7 +135,7 @@ impl Run {
         }
     }
 
-    /// Everything is mended and tidied, and has to settle.
+    /// Ends all faults and waits until the system settles.
     async fn calm(&mut self) {
         tokio::time::sleep(Duration::from_secs(100)).await;
         self.parts.fleet.clusters.iter().for_each(|cluster| cluster.set_cut(false));

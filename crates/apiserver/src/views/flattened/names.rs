@@ -69,7 +69,7 @@ pub(crate) fn flattened(cluster: LogicalClusterId, name: &str, limit: usize) -> 
     format!("{cluster}{HASH_MARK}{start}-{}", hash(cluster, name))
 }
 
-/// Returns 130 bits of a hash of a name: nobody finds two names of one.
+/// Returns 130 bits of a hash of a name, so that no two names with one hash can be found.
 fn hash(cluster: LogicalClusterId, name: &str) -> String {
     let digest = Sha256::new().chain_update(cluster.get().to_be_bytes()).chain_update(name).finalize();
     let bit = |at: usize| (digest[at / 8] >> (7 - at % 8)) & 1;

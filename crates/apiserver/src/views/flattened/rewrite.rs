@@ -208,7 +208,7 @@ impl Rewriter<'_> {
     }
 
     /// Returns the longest name of a kind whose names are rewritten; `None` for a namespaced kind, for one that is
-    /// shown once, and for one that nobody knows.
+    /// shown once, and for an unknown kind.
     fn limit_of(&self, group: &str, kind: &str) -> Option<usize> {
         let found = self.surface.kind_in_any_version(group, kind)?.kind;
         let is_rewritten = !found.namespaced && !is_kind_shown_once(group, kind);
