@@ -16,6 +16,7 @@ mod downstream;
 mod embedded_torture;
 mod envtest;
 mod etcd;
+mod flattened;
 mod gate;
 mod ginkgo;
 mod in_cluster;
@@ -84,6 +85,8 @@ pub struct Options {
     #[command(flatten)]
     apply: apply::HistorySearch,
     #[command(flatten)]
+    flattened: flattened::TenantCount,
+    #[command(flatten)]
     docs: docs::PageSelection,
 }
 
@@ -130,6 +133,8 @@ enum Suite {
     AdminsDay,
     /// 200 requests per second to a Service that moves, is drained, and loses physical clusters.
     Traffic,
+    /// One cert-manager for many workspaces, through one flattened view.
+    FlattenedView,
     /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
     ClientGo,
     /// controller-runtime: an operator over built-in kinds, and one over its own kind with webhooks.
@@ -206,6 +211,7 @@ impl Suite {
             | Self::Docs
             | Self::Packages
             | Self::AdminsDay
+            | Self::FlattenedView
             | Self::Traffic => None,
         }
     }
@@ -260,6 +266,7 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         Suite::Docs,
         Suite::Packages,
         Suite::AdminsDay,
+        Suite::FlattenedView,
         Suite::Traffic,
         Suite::Oracle,
         Suite::Etcd,
@@ -274,7 +281,7 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator and kcp do not \
+        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, flattened-view, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator and kcp do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -373,6 +380,9 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
         in_folder(&mut report, options, &work.path().join("in-cluster"), |report, dir| {
             in_cluster::run(report, &program, &tools, dir);
         });
+    }
+    if selection.wants(Suite::FlattenedView) {
+        flattened::run(&mut report, &options.flattened, &program, &tools, &work.path().join("flattened"))?;
     }
     let chosen = selection.clients();
     if !chosen.is_empty() {

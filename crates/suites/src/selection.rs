@@ -38,7 +38,7 @@ const fn corpus(number: usize, of: usize) -> SlicePart {
 }
 
 /// Long suites, in slices of similar length.
-const SLICES: [&[SlicePart]; 14] = [
+const SLICES: [&[SlicePart]; 15] = [
     &[corpus(1, 3)],
     &[whole(Suite::PrometheusOperator), whole(Suite::Admission)],
     &[whole(Suite::Etcd)],
@@ -53,6 +53,7 @@ const SLICES: [&[SlicePart]; 14] = [
     &[whole(Suite::Traffic)],
     &[whole(Suite::AdminsDay)],
     &[whole(Suite::InCluster)],
+    &[whole(Suite::FlattenedView)],
 ];
 
 /// Suites that a run takes, and the share of the oracle's corpus.
