@@ -1,11 +1,14 @@
 //! Trees without their variable parts.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::text;
 
-/// API groups of Portolan and of workspaces, which no kube-apiserver has.
-pub(super) const OURS: [&str; 2] = ["portolan.dev", "kcp.io"];
+/// API groups of Portolan, of workspaces and of credentials from tokens, which no kube-apiserver has.
+pub(super) const OURS: [&str; 3] = ["portolan.dev", "kcp.io", "concierge.pinniped.dev"];
+
+/// Verb on the path `/` that enters a logical cluster, as in kcp; all users have it by a rule that kube-apiserver lacks.
+const ENTER: &str = "access";
 
 /// Normalizes in place.
 pub(super) fn settle(value: &mut Value) {
@@ -82,12 +85,15 @@ fn object(map: &mut Map<String, Value>) {
     let is_conflict = |cause: &Value| cause["reason"] == "FieldManagerConflict";
     for (key, list) in map.iter_mut().filter_map(|(key, value)| Some((key.as_str(), value.as_array_mut()?))) {
         let is_rules = status_of_rules && ["resourceRules", "nonResourceRules"].contains(&key);
+        if is_rules {
+            list.retain(|rule| *rule != json!({"nonResourceURLs": ["/"], "verbs": [ENTER]}));
+        }
         if is_rules || key == "causes" && list.iter().all(is_conflict) {
             list.sort_by_cached_key(Value::to_string);
         }
     }
     if map.get("k8s").is_some_and(|message| message["1"]["2"] == "SelfSubjectRulesReview") {
-        map.values_mut().for_each(sort_all);
+        map.values_mut().for_each(settle_rules_in_protobuf);
     }
     if let Some(prefix) = map.get("generateName").and_then(Value::as_str).map(str::to_owned)
         && let Some(Value::String(name)) = map.get_mut("name")
@@ -124,14 +130,15 @@ fn settle_causes(map: &mut Map<String, Value>) {
     }
 }
 
-/// Without field names it is unknown which lists are ordered.
-fn sort_all(value: &mut Value) {
+/// Sorts all lists, since without field names it is unknown which are ordered, and leaves the rule of entry out.
+fn settle_rules_in_protobuf(value: &mut Value) {
     match value {
         Value::Array(items) => {
-            items.iter_mut().for_each(sort_all);
+            items.retain(|item| *item != json!({"1": ENTER, "2": "/"}));
+            items.iter_mut().for_each(settle_rules_in_protobuf);
             items.sort_by_cached_key(Value::to_string);
         }
-        Value::Object(map) => map.values_mut().for_each(sort_all),
+        Value::Object(map) => map.values_mut().for_each(settle_rules_in_protobuf),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -217,8 +224,6 @@ fn is_token(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -265,6 +270,20 @@ mod tests {
                 "our own groups are left out of discovery",
                 json!({"groups": [{"name": "apps", "versions": []}, {"name": "tenancy.kcp.io", "versions": []}]}),
                 json!({"groups": [{"name": "apps", "versions": []}]}),
+            ),
+            (
+                "the rule that lets users enter is left out, and others of its path stay",
+                json!({"incomplete": false, "nonResourceRules": [
+                    {"nonResourceURLs": ["/"], "verbs": ["access"]}, {"nonResourceURLs": ["/"], "verbs": ["get"]},
+                ]}),
+                json!({"incomplete": false, "nonResourceRules": [{"nonResourceURLs": ["/"], "verbs": ["get"]}]}),
+            ),
+            (
+                "that rule is left out of protobuf, too",
+                json!({"k8s": {"1": {"2": "SelfSubjectRulesReview"}, "2": {"4": {"2": [
+                    {"1": "access", "2": "/"}, {"1": "get", "2": "/healthz"},
+                ]}}}}),
+                json!({"k8s": {"1": {"2": "SelfSubjectRulesReview"}, "2": {"4": {"2": [{"1": "get", "2": "/healthz"}]}}}}),
             ),
         ] {
             let mut settled = value;
