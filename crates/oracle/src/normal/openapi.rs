@@ -19,7 +19,7 @@ fn without_texts(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(without_texts),
         Value::Object(map) => {
             map.retain(|key, value| !(key == "description" && value.is_string()));
-            map.retain(|key, _| !["dev.portolan.", "io.kcp."].iter().any(|own| key.starts_with(own)));
+            map.retain(|key, _| !["dev.portolan.", "io.kcp.", "dev.pinniped."].iter().any(|own| key.starts_with(own)));
             let kinds = map.get_mut("x-kubernetes-group-version-kind").and_then(Value::as_array_mut);
             kinds.into_iter().for_each(|kinds| kinds.retain(|kind| !is_ours(kind)));
             map.values_mut().for_each(without_texts);
