@@ -2,6 +2,7 @@
 //! clusters made of them, a Portolan server, and kubectl for each.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures real programs in real time")]
 
+pub mod agent_load;
 pub mod cache;
 pub mod cargo;
 pub mod client;
