@@ -7,6 +7,7 @@
 
 mod custom;
 mod disk;
+mod events;
 mod figures;
 mod lists;
 mod load;
@@ -55,9 +56,12 @@ pub struct Options {
     /// Objects in the large store, 1 KiB each.
     #[arg(long, default_value_t = 1_000_000)]
     many: usize,
-    /// Workspaces of twenty objects each, and workspaces that bind one export.
+    /// Workspaces, and workspaces that bind one export.
     #[arg(long, default_value_t = 10_000)]
     workspaces: usize,
+    /// Objects in each workspace, beside those that every workspace has.
+    #[arg(long, default_value_t = 20)]
+    workspace_objects: usize,
     /// Definitions in one logical cluster.
     #[arg(long, default_value_t = 1000)]
     definitions: usize,
@@ -67,6 +71,15 @@ pub struct Options {
     /// Deployments that are placed, planned and moved.
     #[arg(long, default_value_t = 100_000)]
     placed: usize,
+    /// Deployments that run on ten simulated and three real physical clusters.
+    #[arg(long, default_value_t = 10_000)]
+    deployments: usize,
+    /// Agents with a session at one time.
+    #[arg(long, default_value_t = 1000)]
+    agents: usize,
+    /// Measure with this build of the client, whether or not it is optimized.
+    #[arg(long)]
+    as_built: bool,
 }
 
 /// Measures and prints the table on stdout, row by row; progress goes to stderr.
@@ -74,7 +87,7 @@ pub struct Options {
 /// # Errors
 /// Fails if a measurement failed. The figures of the others are printed.
 pub fn run(options: &Options) -> Result<()> {
-    if cfg!(debug_assertions) {
+    if cfg!(debug_assertions) && !options.as_built {
         return run_optimized();
     }
     let tools = Tools::build()?;
@@ -109,6 +122,9 @@ fn measure(options: &Options, lab: &Lab) -> Result<()> {
         definitions: options.definitions,
         clusters: options.clusters,
         placed: options.placed,
+        workspace_objects: options.workspace_objects,
+        deployments: options.deployments,
+        agents: options.agents,
     };
     let (servers, parts) = (chosen(&options.on), chosen(&options.only));
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::load::{LoadOutcome, LoadTarget, Until};
 use super::protobuf;
+use harness::client::HttpClient;
 
 /// Number of concurrent clients of gets and applies.
 const CLIENTS: usize = 16;
@@ -27,7 +28,7 @@ pub(super) fn maps(namespace: &str) -> Arc<str> {
 }
 
 /// Returns the number of the object for a request. The prime factor spreads successive requests over the key range.
-fn scattered(number: usize, objects: usize) -> usize {
+pub(super) fn scattered(number: usize, objects: usize) -> usize {
     number.wrapping_mul(7919) % objects
 }
 
@@ -120,6 +121,11 @@ impl LoadTarget {
         })
         .await
     }
+}
+
+/// Creates an object, and returns the answer.
+pub(super) async fn post(client: &HttpClient, path: &str, object: &Value) -> Result<Bytes> {
+    client.send(Method::POST, path, object.to_string().into()).await?.success()
 }
 
 fn object(namespace: &str, number: usize, size: Size) -> Value {

@@ -61,6 +61,12 @@ fn kibs<const N: usize>(pids: &[u32], names: [&str; N]) -> Result<[f64; N]> {
     Ok(sums)
 }
 
+/// Returns the number of threads of the processes together.
+pub(super) fn threads(pids: &[u32]) -> Result<usize> {
+    let count = |pid: &u32| fs::read_dir(format!("/proc/{pid}/task")).map(Iterator::count);
+    pids.iter().map(count).sum::<std::io::Result<usize>>().context("the threads cannot be counted")
+}
+
 /// Sets the peak of the resident memory of each process to its present use.
 pub(super) fn reset_peak(pids: &[u32]) -> Result<()> {
     let reset = |pid: &u32| fs::write(format!("/proc/{pid}/clear_refs"), "5").with_context(|| format!("process {pid}"));

@@ -17,7 +17,8 @@ impl RunReport {
     pub(super) fn new() -> Self {
         let day = Timestamp::now().strftime("%Y-%m-%d").to_string();
         let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--report").collect();
-        let text = format!("# Benchmarks of {day}\n\n`cargo xtask {}`, release build.\n\n", arguments.join(" "));
+        let client = if cfg!(debug_assertions) { "client without optimization" } else { "release build" };
+        let text = format!("# Benchmarks of {day}\n\n`cargo xtask {}`, {client}.\n\n", arguments.join(" "));
         Self { day, text }
     }
 

@@ -95,6 +95,16 @@ impl Lab {
         &self.dir
     }
 
+    /// Returns the programs of Kubernetes.
+    pub(super) fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// Returns the measured program of Portolan.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Starts a server with its data in `dir`; it is ready.
     pub(super) fn start(&self, which: Which, dir: &Path, recipe: &Recipe) -> Result<BenchSubject> {
         let (tools, program) =

@@ -1,22 +1,25 @@
 //! One export that very many workspaces bind, and the view of its provider over all of them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+use super::super::events::EventStream;
 use super::super::figures::{Figure, Unit};
 use super::super::load::{LoadOutcome, LoadTarget, Until};
+use super::super::objects::post;
 use super::super::proc::ProcessMemory;
 use super::super::subject::BenchSubject;
 use super::{MeasureLimits, workspaces};
 use harness::client::HttpClient;
 
+/// Workspaces that bind one after the other, beside all others.
+const ALONE: usize = 100;
 /// Workspaces that bind while a provider watches its view.
 const ENGAGED: usize = 100;
 /// Lists of the view, one after the other.
@@ -33,12 +36,12 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     let bench = workspaces::everywhere(subject.bench());
     let runtime = super::runtime()?;
     runtime.block_on(async {
-        workspaces::make(&bench, count + ENGAGED).await?;
+        workspaces::make(&bench, 0, count + ALONE + ENGAGED).await?;
         export(&bench).await
     })?;
     std::thread::sleep(workspaces::QUIET);
     let before = ProcessMemory::of(&subject.pids())?;
-    let bound = runtime.block_on(bind_all(&bench, count))?;
+    let bound = runtime.block_on(bind_all(&bench, CLIENTS, 0..count))?;
     std::thread::sleep(workspaces::QUIET);
     let after = ProcessMemory::of(&subject.pids())?;
     let mut figures = Vec::from(bound.figures(&name("bind to served, 16 clients")));
@@ -55,7 +58,10 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
             figures.push(Figure::millis(name(&format!("{what}: p50")), listed.percentile(50)));
             figures.push(listed.cpu_millis(&name(what)));
         }
-        let engaged = engage(&bench, &view, count).await?;
+        let alone = bind_all(&bench, 1, count..count + ALONE).await?;
+        figures.push(Figure::millis(name("bind to served of another one: p50"), alone.percentile(50)));
+        figures.push(Figure::millis(name("bind to served of another one: p99"), alone.percentile(99)));
+        let engaged = engage(&bench, &view, count + ALONE).await?;
         for percent in [50, 99] {
             let wait = engaged[engaged.len() * percent / 100];
             figures.push(Figure::millis(name(&format!("another one reaches a watch of the view: p{percent}")), wait));
@@ -65,16 +71,12 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     Ok(figures)
 }
 
-async fn post(client: &HttpClient, path: &str, object: Value) -> Result<()> {
-    client.send(Method::POST, path, object.to_string().into()).await?.success().map(drop)
-}
-
 /// Makes the provider, its schema and its export, and waits for the identity.
 async fn export(bench: &LoadTarget) -> Result<()> {
     let client = bench.clients(1).await?.remove(0);
     let workspace =
         json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "provider"}});
-    post(&client, "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces", workspace).await?;
+    post(&client, "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces", &workspace).await?;
     let fields = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}},
     }});
@@ -86,12 +88,12 @@ async fn export(bench: &LoadTarget) -> Result<()> {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": fields}],
         },
     });
-    post(&client, &format!("{PROVIDER}/v1alpha1/apiresourceschemas"), schema).await?;
+    post(&client, &format!("{PROVIDER}/v1alpha1/apiresourceschemas"), &schema).await?;
     let export = json!({
         "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "widgets"},
         "spec": {"resources": [{"name": "widgets", "group": "example.dev", "schema": SCHEMA, "storage": {"crd": {}}}]},
     });
-    post(&client, &format!("{PROVIDER}/v1alpha2/apiexports"), export).await?;
+    post(&client, &format!("{PROVIDER}/v1alpha2/apiexports"), &export).await?;
     let begun = Instant::now();
     loop {
         let found = client.get(&format!("{PROVIDER}/v1alpha2/apiexports/widgets")).await?;
@@ -110,17 +112,19 @@ async fn bind(client: &HttpClient, workspace: usize) -> Result<()> {
         "spec": {"reference": {"export": {"path": "root:provider", "name": "widgets"}}},
     });
     let path = format!("{}/apis/apis.kcp.io/v1alpha2/apibindings", workspaces::root(workspace));
-    post(client, &path, binding).await
+    post(client, &path, &binding).await.map(drop)
 }
 
 fn widgets(workspace: usize) -> String {
     format!("{}/apis/example.dev/v1/namespaces/default/widgets", workspaces::root(workspace))
 }
 
-/// Binds in each workspace, and waits each time until objects can be asked for.
-async fn bind_all(bench: &LoadTarget, count: usize) -> Result<LoadOutcome> {
+/// Binds in each of the workspaces, and waits each time until objects can be asked for.
+async fn bind_all(bench: &LoadTarget, clients: usize, workspaces: Range<usize>) -> Result<LoadOutcome> {
+    let first = workspaces.start;
     bench
-        .load(CLIENTS, Until::Count(count), |client: Arc<HttpClient>, number| async move {
+        .load(clients, Until::Count(workspaces.len()), move |client: Arc<HttpClient>, number| async move {
+            let number = first + number;
             bind(&client, number).await?;
             let (path, begun) = (widgets(number), Instant::now());
             while client.send(Method::GET, &path, Bytes::new()).await?.status != StatusCode::OK {
@@ -139,7 +143,7 @@ async fn fill(bench: &LoadTarget, count: usize) -> Result<LoadOutcome> {
             let meta = json!({"name": "widget", "namespace": "default"});
             let widget =
                 json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": meta, "spec": {"size": 1}});
-            post(&client, &widgets(number), widget).await
+            post(&client, &widgets(number), &widget).await.map(drop)
         })
         .await
 }
@@ -173,55 +177,23 @@ async fn list(bench: &LoadTarget, path: String, count: usize) -> Result<LoadOutc
 async fn engage(bench: &LoadTarget, view: &str, count: usize) -> Result<Vec<Duration>> {
     let mut clients = bench.clients(2).await?;
     let (client, watcher) = (clients.remove(0), clients.remove(0));
-    let bindings = format!("{view}/apis/apis.kcp.io/v1alpha1/apibindings");
-    let list: Value = serde_json::from_slice(&client.get(&format!("{bindings}?limit=1")).await?)?;
-    let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).context("no resourceVersion")?;
-    let url = format!("{bindings}?watch=1&timeoutSeconds=600&resourceVersion={version}");
-    let response = watcher.open(Method::GET, &url, &[], Bytes::new()).await?;
-    ensure!(response.status().is_success(), "a watch was answered {}", response.status());
-    let mut watch = BindingWatch { body: response.into_body(), buffer: Vec::new() };
+    let mut events = EventStream::open(&watcher, &format!("{view}/apis/apis.kcp.io/v1alpha1/apibindings")).await?;
     let mut waits = Vec::with_capacity(ENGAGED);
     for workspace in count..count + ENGAGED {
-        let begun = Instant::now();
+        let (path, begun) = (format!("root:many-{workspace}"), Instant::now());
         bind(&client, workspace).await?;
-        let path = format!("root:many-{workspace}");
-        tokio::time::timeout(SERVED, watch.until_ready(&path))
-            .await
-            .with_context(|| format!("{path} never came"))??;
-        waits.push(begun.elapsed());
+        let arrival = events.until(SERVED, |binding| is_ready(binding, &path)).await;
+        waits.push(arrival.with_context(|| format!("{path} never came"))?.0 - begun);
     }
     waits.sort_unstable();
     Ok(waits)
 }
 
-/// Watch of bindings, line by line.
-struct BindingWatch {
-    body: Incoming,
-    buffer: Vec<u8>,
-}
-
-impl BindingWatch {
-    /// Reads on until the binding of a workspace is ready.
-    async fn until_ready(&mut self, path: &str) -> Result<()> {
-        loop {
-            while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                if is_ready(&serde_json::from_slice(&line)?, path)? {
-                    return Ok(());
-                }
-            }
-            let frame = self.body.frame().await.context("the watch ended")??;
-            self.buffer.extend(frame.data_ref().into_iter().flatten());
-        }
-    }
-}
-
-/// Returns true if an event shows the binding of a workspace, and it is ready.
-fn is_ready(event: &Value, path: &str) -> Result<bool> {
-    ensure!(event["type"] != "ERROR", "the watch ended with {event}");
-    let conditions = event.pointer("/object/status/conditions").and_then(Value::as_array).into_iter().flatten();
+/// Returns true if an object is the binding of a workspace, and it is ready.
+fn is_ready(binding: &Value, path: &str) -> bool {
+    let conditions = binding.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let mut ready = conditions.filter(|own| own["type"] == "Ready" && own["status"] == "True");
-    Ok(event["object"]["metadata"]["annotations"]["kcp.io/path"] == path && ready.next().is_some())
+    binding["metadata"]["annotations"]["kcp.io/path"] == path && ready.next().is_some()
 }
 
 #[cfg(test)]
@@ -230,19 +202,19 @@ mod tests {
 
     #[test]
     fn an_engaged_workspace_is_one_with_a_ready_binding() {
-        let event = |path: &str, status: &str| {
-            json!({"type": "MODIFIED", "object": {
+        let binding = |path: &str, status: &str| {
+            json!({
                 "metadata": {"annotations": {"kcp.io/path": path}},
                 "status": {"conditions": [{"type": "Other", "status": "True"}, {"type": "Ready", "status": status}]},
-            }})
+            })
         };
-        for (case, event, expected) in [
-            ("a ready binding", event("root:many-1", "True"), true),
-            ("one that is not ready", event("root:many-1", "False"), false),
-            ("one of another workspace", event("root:many-2", "True"), false),
+        for (case, binding, expected) in [
+            ("a ready binding", binding("root:many-1", "True"), true),
+            ("one that is not ready", binding("root:many-1", "False"), false),
+            ("one of another workspace", binding("root:many-2", "True"), false),
+            ("a binding without a status", json!({"metadata": {"annotations": {"kcp.io/path": "root:many-1"}}}), false),
         ] {
-            assert_eq!(is_ready(&event, "root:many-1").unwrap(), expected, "{case}");
+            assert_eq!(is_ready(&binding, "root:many-1"), expected, "{case}");
         }
-        assert!(is_ready(&json!({"type": "ERROR"}), "root:many-1").is_err());
     }
 }

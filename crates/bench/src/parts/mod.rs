@@ -16,6 +16,7 @@ mod resume;
 mod shared;
 mod start;
 mod sweeps;
+mod sync;
 mod watches;
 mod workspaces;
 mod writes;
@@ -70,6 +71,8 @@ pub(super) enum BenchPart {
     Quotas,
     /// Effect of a noisy neighbor on a tenant.
     Flood,
+    /// Copies and their status on real physical clusters, direct and through an agent; streams; very many agents.
+    Sync,
     /// Decisions and plans over very many objects, and the planner beside Karmada's.
     Placement,
 }
@@ -83,6 +86,9 @@ pub(super) struct MeasureLimits {
     pub(super) definitions: usize,
     pub(super) clusters: usize,
     pub(super) placed: usize,
+    pub(super) workspace_objects: usize,
+    pub(super) deployments: usize,
+    pub(super) agents: usize,
 }
 
 impl BenchPart {
@@ -108,6 +114,7 @@ impl BenchPart {
             Self::Sweeps => "sweeps",
             Self::Quotas => "quotas",
             Self::Flood => "flood",
+            Self::Sync => "sync",
             Self::Placement => "placement",
         }
     }
@@ -130,7 +137,7 @@ impl BenchPart {
                 which != Which::Memory
             }
             Self::Workspaces | Self::Exports | Self::SharedDefinitions => matches!(which, Which::Redb | Which::Sled),
-            Self::Placement => which == Which::Redb,
+            Self::Sync | Self::Placement => which == Which::Redb,
         }
     }
 
@@ -160,6 +167,7 @@ impl BenchPart {
             Self::Sweeps => sweeps::measure(subject, limits),
             Self::Quotas => quotas::measure(subject, limits),
             Self::Flood => flood::measure(subject, limits),
+            Self::Sync => sync::measure(subject, lab, limits),
             Self::Placement => placement::measure(subject, lab, limits),
         }
     }

@@ -19,7 +19,7 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     let name = |what: &str| format!("{EACH} definitions in each of {count} logical clusters: {what}");
     let bench = workspaces::everywhere(subject.bench());
     let runtime = super::runtime()?;
-    runtime.block_on(workspaces::make(&bench, count))?;
+    runtime.block_on(workspaces::make(&bench, 0, count))?;
     std::thread::sleep(workspaces::QUIET);
     let before = (ProcessMemory::of(&subject.pids())?, runtime.block_on(compiled(&bench))?);
     let made = runtime.block_on(bench.define(count, EACH, SchemaSize::Small, false, workspaces::root))?;
