@@ -34,7 +34,7 @@ pub use pending::{is_forwarded, pending_changes, pending_patch};
 pub use pod_changes::{PodChanges, PodPart};
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
-pub use slices::{PodLookup, rename_targets};
+pub use slices::{PodLookup, PodTarget, rename_targets};
 pub use unreachable::without_ready;
 
 use crate::{plan, transform};
@@ -88,8 +88,8 @@ pub fn is_made_downstream(object: &Value, physical: &Uid) -> bool {
 
 /// Returns the upstream projection of a downstream object, without uid; `None` if it is too large.
 ///
-/// Its name is the downstream one. The cluster's name is appended if the owner runs on several physical clusters and
-/// its objects have fixed names (a StatefulSet), and to EndpointSlices, since there is one per physical cluster.
+/// Its name is the downstream one. The cluster's name is appended if the owner is a StatefulSet on several physical
+/// clusters that do not share its ordinals, and to EndpointSlices, since there is one per physical cluster.
 pub fn projected_object(
     downstream: &Value,
     namespace: &str,
@@ -114,10 +114,11 @@ pub fn projected_object(
 /// Returns the upstream name.
 pub fn shown_name(downstream: &Value, owner: Option<ProjectionOwner<'_>>, origin: ProjectionOrigin<'_>) -> String {
     let name = object::name(downstream);
-    let is_fixed = owner.is_some_and(|owner| owner.object["kind"] == "StatefulSet");
-    let clusters = owner.and_then(|owner| PlacementRecord::of(owner.object)).map_or(0, |record| record.clusters.len());
+    let set = owner.filter(|owner| owner.object["kind"] == "StatefulSet");
+    let record = set.and_then(|set| PlacementRecord::of(set.object));
+    let is_repeated = record.is_some_and(|record| record.clusters.len() > 1 && record.ordinals.is_empty());
     let is_slice = downstream["kind"] == "EndpointSlice";
-    if is_fixed && clusters > 1 || is_slice { name_with_cluster(name, origin.name) } else { name.to_owned() }
+    if is_repeated || is_slice { name_with_cluster(name, origin.name) } else { name.to_owned() }
 }
 
 /// Returns a name that no other physical cluster gives.

@@ -11,18 +11,28 @@ pub enum PodLookup {
     Later,
     /// Never projected.
     Not,
+    /// Gone downstream, though the slice still names it.
+    Gone,
+}
+
+/// Downstream Pod that an endpoint names.
+pub struct PodTarget<'a> {
+    /// Name downstream.
+    pub name: &'a str,
+    /// Uid; empty if the endpoint has none.
+    pub uid: &'a str,
 }
 
 /// Gives every target of a slice its namespace, name and uid upstream. Its version, which is that of the physical
-/// cluster, is left out, and a target that is not shown upstream is no target there. Whether all is known that will be.
-pub fn rename_targets(slice: &mut Value, namespace: &str, upstream: impl Fn(&str) -> PodLookup) -> bool {
+/// cluster, is left out, and a target that is not shown upstream is no target there. An endpoint of a pod that is gone is not
+/// ready. Returns true if the upstream name and uid of every target is known.
+pub fn rename_targets(slice: &mut Value, namespace: &str, upstream: impl Fn(PodTarget) -> PodLookup) -> bool {
     let mut is_whole = true;
     for endpoint in slice.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
         let Some(fields) = endpoint.as_object_mut() else { continue };
-        let target =
-            fields.get("targetRef").and_then(|target| Some((target["kind"].as_str()?, target["name"].as_str()?)));
-        let named = target.filter(|(kind, _)| *kind == "Pod").map_or(PodLookup::Not, |(_, name)| upstream(name));
-        is_whole &= matches!(named, PodLookup::As(_, Some(_)) | PodLookup::Not);
+        let target = fields.get("targetRef").filter(|target| target["kind"] == "Pod");
+        let named = target.and_then(pod_target).map_or(PodLookup::Not, &upstream);
+        is_whole &= !matches!(named, PodLookup::As(_, None) | PodLookup::Later);
         match named {
             PodLookup::As(name, uid) => {
                 let mut target = json!({"kind": "Pod", "namespace": namespace, "name": name});
@@ -32,7 +42,22 @@ pub fn rename_targets(slice: &mut Value, namespace: &str, upstream: impl Fn(&str
                 fields.insert("targetRef".into(), target);
             }
             PodLookup::Later | PodLookup::Not => drop(fields.remove("targetRef")),
+            PodLookup::Gone => {
+                fields.remove("targetRef");
+                set_not_ready(endpoint);
+            }
         }
     }
     is_whole
+}
+
+fn pod_target(target: &Value) -> Option<PodTarget<'_>> {
+    Some(PodTarget { name: target["name"].as_str()?, uid: target["uid"].as_str().unwrap_or_default() })
+}
+
+/// Says that an endpoint takes no requests. A condition that is not there counts as ready.
+pub(super) fn set_not_ready(endpoint: &mut Value) {
+    for name in ["ready", "serving"] {
+        endpoint["conditions"][name] = false.into();
+    }
 }

@@ -1,4 +1,4 @@
-use portolan_types::{GroupResource, LogicalClusterId};
+use portolan_types::{GroupResource, LogicalClusterId, placement::OrdinalRange};
 
 use super::*;
 
@@ -159,7 +159,7 @@ fn a_projection_never_takes_over_an_existing_object() {
 }
 
 #[test]
-fn fixed_names_get_a_suffix_only_on_several_clusters() {
+fn names_of_stateful_pods_get_a_suffix_only_if_clusters_repeat_ordinals() {
     let pod = json!({"metadata": {"name": "db-0"}});
     let copy = |name: &str| PlacedCopy {
         name: name.into(),
@@ -168,9 +168,15 @@ fn fixed_names_get_a_suffix_only_on_several_clusters() {
         replicas: None,
         epoch: 1,
     };
-    for (clusters, expected) in [(vec![copy("east")], "db-0"), (vec![copy("east"), copy("west")], "db-0-east")] {
+    let both = || vec![copy("east"), copy("west")];
+    let divided = BTreeMap::from([(uid("east"), OrdinalRange { first: 0, end: 2 })]);
+    for (clusters, ordinals, expected) in [
+        (vec![copy("east")], BTreeMap::new(), "db-0"),
+        (both(), BTreeMap::new(), "db-0-east"),
+        (both(), divided, "db-0"),
+    ] {
         let mut set = json!({"kind": "StatefulSet", "metadata": {"name": "db"}});
-        PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut set);
+        PlacementRecord { clusters, ordinals, ..PlacementRecord::default() }.write_to(&mut set);
         let (key, _) = deployment();
         let origin = ProjectionOrigin { name: "east", uid: &uid("east") };
         assert_eq!(shown_name(&pod, Some(ProjectionOwner { key: &key, object: &set }), origin), expected);

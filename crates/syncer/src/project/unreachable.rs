@@ -32,10 +32,5 @@ fn pod_is_not_ready(pod: &mut Value, message: &str, now: &str) {
 
 fn endpoints_are_not_ready(slice: &mut Value) {
     let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut);
-    for endpoint in endpoints.into_iter().flatten().filter(|endpoint| endpoint.is_object()) {
-        // A condition that is not there counts as ready.
-        for name in ["ready", "serving"] {
-            endpoint["conditions"][name] = false.into();
-        }
-    }
+    endpoints.into_iter().flatten().filter(|endpoint| endpoint.is_object()).for_each(super::slices::set_not_ready);
 }

@@ -14,6 +14,7 @@ mod deletion_brake;
 mod events;
 mod failures;
 mod forwarded_changes;
+mod gone_pods;
 mod handle;
 mod health;
 mod heartbeats;

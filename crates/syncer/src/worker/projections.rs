@@ -15,7 +15,7 @@ use super::{SyncError, Work, Worker, reflector_cache::ObjectRef, session::Sessio
 use crate::{
     naming::NamespaceIdentity,
     plan::{self, CopyDeletion, Proof},
-    project::{self, PodLookup, ProjectionOrigin, ProjectionOwner},
+    project::{self, PodLookup, PodTarget, ProjectionOrigin, ProjectionOwner},
 };
 
 /// Delay of another look at an EndpointSlice that names pods which are about to be projected.
@@ -70,6 +70,9 @@ impl Worker {
             Ok(_) => {}
             Err(error) if error.is_absent(&place.name) => {}
             Err(error) => return Err(error.into()),
+        }
+        if &*place.resource.resource == "pods" {
+            self.record_gone_pod(session, place, uid);
         }
         let key = self.state().shown.get(place).map(|shown| shown.key.clone());
         if let Some(key) = key {
@@ -127,7 +130,7 @@ impl Worker {
             self.assign_name(place, (cluster, &namespace), found, &mut shown).await?;
         }
         let is_whole = &*place.resource.resource != "endpointslices"
-            || project::rename_targets(&mut shown, &namespace, |pod| self.upstream_pod(session, place, pod));
+            || project::rename_targets(&mut shown, &namespace, |pod| self.upstream_pod(session, place, &pod));
         let Ok(name) = object::name(&shown).parse() else { return Ok(WorkOutcome::Done) };
         let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace, name);
         if let Err(error) = self.put(session, place, key.clone(), found, shown).await {
@@ -177,9 +180,12 @@ impl Worker {
     }
 
     /// Returns the upstream Pod of a downstream one in the namespace of `slice`.
-    fn upstream_pod(&self, session: &Session, slice: &ObjectRef, pod: &str) -> PodLookup {
+    fn upstream_pod(&self, session: &Session, slice: &ObjectRef, pod: &PodTarget<'_>) -> PodLookup {
+        if self.state().gone_pods.contains(pod.uid) {
+            return PodLookup::Gone;
+        }
         let resource = GroupResource::new("", "pods");
-        let at = ObjectRef { resource, namespace: slice.namespace.clone(), name: pod.to_owned() };
+        let at = ObjectRef { resource, namespace: slice.namespace.clone(), name: pod.name.to_owned() };
         let Some(found) = session.cache.get(&at) else { return PodLookup::Not };
         match self.upstream_address(&at, &found.object) {
             Some(key) => PodLookup::As(key.name.to_string(), self.state().known.get(&key).cloned()),

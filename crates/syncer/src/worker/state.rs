@@ -17,6 +17,7 @@ use super::{
     Work,
     deletion_brake::DeletionBrake,
     events::WaitingEvents,
+    gone_pods::GonePods,
     heartbeats::HeartbeatState,
     pod_views::{KnownPodAddresses, PodTokenState},
     recreation::{RecreationBackoff, RepairBackoffs},
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub(super) settled: HashMap<ObjectKey, (String, String)>,
     /// Projected downstream objects: their address, uid, and the fingerprint of the last projection.
     pub(super) shown: HashMap<ObjectRef, ProjectedEntry>,
+    /// Pods that are gone while EndpointSlices may still name them.
+    pub(super) gone_pods: GonePods,
     /// Events downstream that have yet to be shown.
     pub(super) events: WaitingEvents,
     /// Rates of Events, by the logical cluster that they are shown in.
