@@ -15,6 +15,18 @@ const MAX_RESPONSE: usize = 8 << 20;
 /// Field manager of applied objects.
 const MANAGER: &str = "portolan-join";
 
+/// Attempts to change an object that others change at the same time.
+const ATTEMPTS: usize = 10;
+
+/// Answer of a server that refuses a request.
+#[derive(Debug, thiserror::Error)]
+#[error("{server} refuses it ({code}): {message}", code = code.as_u16())]
+struct Refusal {
+    server: String,
+    code: StatusCode,
+    message: String,
+}
+
 /// Client of a Kubernetes API.
 #[derive(Clone)]
 pub(crate) struct ClusterApi {
@@ -75,6 +87,24 @@ impl ClusterApi {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", patch))).await
     }
 
+    /// Applies the merge patch that `change` makes of the present object, and again if another client was faster. The
+    /// patch names the resourceVersion that it was made for. Does nothing if the object does not exist.
+    ///
+    /// # Errors
+    /// No answer, or a refusal.
+    pub(crate) async fn merge_present(&self, path: &str, change: impl Fn(&Value) -> Value) -> anyhow::Result<()> {
+        for attempt in 1.. {
+            let Some(present) = self.get(path).await? else { return Ok(()) };
+            let mut patch = change(&present);
+            patch["metadata"]["resourceVersion"] = object::meta_text(&present, "resourceVersion").into();
+            match self.merge(path, &patch).await {
+                Err(error) if attempt < ATTEMPTS && is_conflict(&error) => {}
+                outcome => return outcome.map(drop),
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes an object; false if it does not exist.
     ///
     /// # Errors
@@ -118,11 +148,15 @@ impl ClusterApi {
             StatusCode::NOT_FOUND => Ok(None),
             code if code.is_success() => Ok(Some(answer)),
             code => {
-                let message = answer["message"].as_str().unwrap_or("it does not say why");
-                Err(anyhow!("{} refuses it ({}): {message}", self.server, code.as_u16()))
+                let message = answer["message"].as_str().unwrap_or("it does not say why").to_owned();
+                Err(Refusal { server: self.server.clone(), code, message }.into())
             }
         }
     }
+}
+
+fn is_conflict(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == StatusCode::CONFLICT)
 }
 
 /// Returns the last cause of an error, which gives the reason.
@@ -177,9 +211,49 @@ pub(crate) fn objects_of(manifest: &str) -> anyhow::Result<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use http::Response;
     use serde_json::json;
 
     use super::*;
+
+    /// Returns a client of a server that answers the first `conflicts` writes with 409, and the number of its writes.
+    fn contended(conflicts: usize) -> (ClusterApi, Arc<AtomicUsize>) {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = writes.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let counted = counted.clone();
+            async move {
+                let is_write = request.method() == Method::PATCH;
+                let body = request.into_body().collect().await?.to_bytes();
+                let version = counted.load(Ordering::SeqCst);
+                let code = if is_write && counted.fetch_add(1, Ordering::SeqCst) < conflicts { 409 } else { 200 };
+                if is_write {
+                    let patch: Value = serde_json::from_slice(&body)?;
+                    assert_eq!(patch["metadata"], json!({"finalizers": [], "resourceVersion": version.to_string()}));
+                }
+                let answer = json!({"metadata": {"resourceVersion": version.to_string()}, "message": "modified"});
+                Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer)?)).map_err(Into::into)
+                    as Result<_, tower::BoxError>
+            }
+        });
+        (ClusterApi { client: Client::new(service, "default"), server: "s".into() }, writes)
+    }
+
+    #[tokio::test]
+    async fn a_change_of_the_present_object_is_repeated_after_a_conflict() {
+        let change = |_: &Value| json!({"metadata": {"finalizers": []}});
+        let (api, writes) = contended(3);
+        api.merge_present("/a", change).await.unwrap();
+        assert_eq!(writes.load(Ordering::SeqCst), 4);
+        let (api, writes) = contended(usize::MAX);
+        let error = api.merge_present("/a", change).await.unwrap_err();
+        assert_eq!((writes.load(Ordering::SeqCst), &*error.to_string()), (ATTEMPTS, "s refuses it (409): modified"));
+    }
 
     #[test]
     fn objects_have_paths() {

@@ -125,14 +125,8 @@ impl UnjoinArgs {
 
     /// Removes the finalizer that waits for the copies. Those of others stay.
     async fn write_off(&self, upstream: &ClusterApi) -> anyhow::Result<()> {
-        let path = path_of(&self.name);
-        let Some(physical) = upstream.get(&path).await? else { return Ok(()) };
-        // Of this state, so that none that is added meanwhile is lost.
-        let metadata = json!({
-            "finalizers": others(&physical), "resourceVersion": object::meta_text(&physical, "resourceVersion"),
-        });
-        upstream.merge(&path, &json!({"metadata": metadata})).await?;
-        Ok(())
+        let without_ours = |physical: &Value| json!({"metadata": {"finalizers": others(physical)}});
+        upstream.merge_present(&path_of(&self.name), without_ours).await
     }
 
     /// Waits until the drain has ended; reports the reason that it takes long, once per change.
