@@ -41,6 +41,8 @@ pub enum ClientBundle {
     MongodbOperator,
     /// Examples of kcp's multicluster-provider and of multicluster-runtime, and a program on kcp's library.
     Kcp,
+    /// Published Kiali.
+    Kiali,
 }
 
 impl ClientBundle {
@@ -56,6 +58,7 @@ impl ClientBundle {
             Self::CertManager => operators::build_cert_manager(),
             Self::MongodbOperator => operators::build_mongodb_operator(),
             Self::Kcp => build_kcp(),
+            Self::Kiali => build_kiali(),
         }
     }
 }
@@ -123,6 +126,12 @@ impl Clients {
     /// `manifests/<example>/<file>`.
     pub fn kcp(&self, name: &str) -> PathBuf {
         self.folder(ClientBundle::Kcp).join(name)
+    }
+
+    /// Returns the program of Kiali. It reads the kubeconfigs of further clusters from the folder
+    /// `kiali-remote-cluster-secrets` of its working directory.
+    pub fn kiali(&self) -> PathBuf {
+        self.folder(ClientBundle::Kiali).join("kiali")
     }
 
     /// Returns a test program of the Go module.
@@ -223,6 +232,22 @@ fn build_kcp() -> Result<PathBuf> {
             }
         }
         Ok(())
+    })
+}
+
+/// A module of its own, because Kiali requires older libraries of Kubernetes than the others use. The linker sets what
+/// its image does by a mount: the folder of Secrets, which is below `/` there.
+fn build_kiali() -> Result<PathBuf> {
+    const SECRETS: &str = "github.com/kiali/kiali/kubernetes.RemoteClusterSecretsDir=kiali-remote-cluster-secrets";
+    let module = sources().join("kiali");
+    let go = |args: &[&str]| super::go::run(&module, args);
+    let mut fingerprint = CacheFingerprint::default();
+    fingerprint.feed_folder(&module)?;
+    fingerprint.feed(SECRETS.as_bytes());
+    fingerprint.feed(go(&["version"])?.as_bytes());
+    cache::entry("clients-kiali", &fingerprint, |dir| {
+        let (out, flags) = (format!("{}/", dir.display()), format!("-s -w -X {SECRETS}"));
+        go(&["build", "-ldflags", &flags, "-o", &out, "tool"]).map(drop)
     })
 }
 

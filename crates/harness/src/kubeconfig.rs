@@ -10,9 +10,13 @@ use serde_json::{Value, json};
 
 use super::pki::PemPair;
 
+/// Name of the cluster, the user and the context, unless another is set.
+const NAME: &str = "e2e";
+
 /// Kubeconfig with one cluster, one user, one context.
 #[derive(Clone, Debug)]
 pub struct UserKubeconfig {
+    name: String,
     server: String,
     ca: Vec<u8>,
     credential: UserCredential,
@@ -39,7 +43,7 @@ impl UserKubeconfig {
             certificate: client.certificate.clone().into_bytes(),
             key: client.key.clone().into_bytes(),
         };
-        Self { server: server.to_owned(), ca: ca.as_bytes().to_vec(), credential }
+        Self { name: NAME.to_owned(), server: server.to_owned(), ca: ca.as_bytes().to_vec(), credential }
     }
 
     /// Parses the current context of a file, in any form that kubectl understands.
@@ -65,6 +69,7 @@ impl UserKubeconfig {
             },
         };
         Ok(Self {
+            name: NAME.to_owned(),
             server: text("/clusters/0/cluster/server").context("the kubeconfig names no server")?.to_owned(),
             ca: bytes("/clusters/0/cluster/certificate-authority-data")?,
             credential,
@@ -96,6 +101,11 @@ impl UserKubeconfig {
         Self { credential: UserCredential::Token(token.to_owned()), ..self.clone() }
     }
 
+    /// Returns the same kubeconfig with this name of its cluster, user and context. Clients show it.
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self.clone() }
+    }
+
     /// Returns the kubeconfig as JSON.
     pub fn to_json(&self) -> String {
         let user = match &self.credential {
@@ -109,12 +119,12 @@ impl UserKubeconfig {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{
-                "name": "e2e",
+                "name": self.name,
                 "cluster": {"server": self.server, "certificate-authority-data": BASE64.encode(&self.ca)},
             }],
-            "users": [{"name": "e2e", "user": user}],
-            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
-            "current-context": "e2e",
+            "users": [{"name": self.name, "user": user}],
+            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": self.name}}],
+            "current-context": self.name,
         });
         format!("{config:#}")
     }

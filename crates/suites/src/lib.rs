@@ -20,6 +20,7 @@ mod flattened;
 mod gate;
 mod ginkgo;
 mod in_cluster;
+mod kiali;
 mod kill;
 mod kubectl;
 mod moving;
@@ -42,7 +43,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use clients::PublishedClient;
-use harness::clients::Clients;
+use harness::clients::{ClientBundle, Clients};
 use harness::cluster::{self, PhysicalCluster};
 use harness::kubeconfig::UserKubeconfig;
 use harness::kubectl::Kubectl;
@@ -159,6 +160,8 @@ enum Suite {
     MongodbOperator,
     /// kcp's multicluster-provider and multicluster-runtime as they are published, and the requests of kcp's plugins.
     Kcp,
+    /// Kiali, as it is released, over workspaces and mounted physical clusters.
+    Kiali,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -191,6 +194,7 @@ impl Suite {
             Self::MongodbOperator => Some(PublishedClient::MongodbOperator),
             Self::Kubectl
             | Self::Kcp
+            | Self::Kiali
             | Self::Envtest
             | Self::Conformance
             | Self::Syncer
@@ -225,6 +229,9 @@ pub fn prepare(options: &Options) -> Result<Vec<PathBuf>> {
     let mut folders: Vec<PathBuf> = std::iter::once(tools.dir()).chain(clients.folders()).map(Path::to_owned).collect();
     if selection.wants(Suite::InCluster) {
         folders.extend(in_cluster::prepare()?);
+    }
+    if selection.wants(Suite::Kiali) {
+        folders.extend(Clients::build([ClientBundle::Kiali])?.folders().map(Path::to_owned));
     }
     Ok(folders)
 }
@@ -278,10 +285,11 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         Suite::Conformance,
         Suite::MongodbOperator,
         Suite::Kcp,
+        Suite::Kiali,
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, flattened-view, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator and kcp do not \
+        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, flattened-view, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator, kcp and kiali do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -390,6 +398,9 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
     }
     if selection.wants(Suite::Kcp) {
         clients::kcp::run(&mut report, &program, &tools, &work.path().join("kcp"))?;
+    }
+    if selection.wants(Suite::Kiali) {
+        kiali::run(&mut report, &program, &tools, &work.path().join("kiali"))?;
     }
     if selection.wants(Suite::Conformance) {
         conformance::run(&mut report, &program, &tools, &work.path().join("conformance"))?;

@@ -49,7 +49,7 @@ const SLICES: [&[SlicePart]; 15] = [
     &[corpus(3, 3)],
     &[whole(Suite::CertManager), whole(Suite::Python), whole(Suite::Java)],
     &[whole(Suite::Torture), whole(Suite::Cel), whole(Suite::Apply), whole(Suite::Tables)],
-    &[whole(Suite::Docs), whole(Suite::Packages)],
+    &[whole(Suite::Docs), whole(Suite::Packages), whole(Suite::Kiali)],
     &[whole(Suite::Traffic)],
     &[whole(Suite::AdminsDay)],
     &[whole(Suite::InCluster)],
