@@ -62,6 +62,7 @@ fn bare(context: &KubectlContext) -> Result<()> {
 
 fn held(context: &KubectlContext) -> Result<()> {
     context.apply(SET)?;
+    context.wait("pod/moored-0 --for=create")?;
     context.wait("pod/moored-0 --for=condition=Ready")?;
     context.path_becomes("pdb/moored", "{.status.currentHealthy} {.status.disruptionsAllowed}", "1 0")?;
     let node = node_of(context, "pod/moored-0")?;
