@@ -59,6 +59,11 @@ impl PhysicalCluster {
         &self.name
     }
 
+    /// Returns the ids of all processes: API server, store, controllers, scheduler and nodes.
+    pub fn pids(&self) -> Vec<u32> {
+        self.plane().pids().into_iter().chain(self.controllers.iter().map(Process::pid)).collect()
+    }
+
     /// Returns the administrator's kubeconfig with inline credentials.
     pub fn kubeconfig(&self) -> &UserKubeconfig {
         &self.kubeconfig

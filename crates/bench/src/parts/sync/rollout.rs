@@ -13,11 +13,14 @@ use super::super::super::proc::{self, ProcessMemory};
 use super::mib;
 use super::stage::{FAR, MemberStage, NEAR, THIRD, register};
 use harness::client::HttpClient;
+use harness::cluster::PhysicalCluster;
 
 /// Deployments of the small rollout.
 const FEW: usize = 1_000;
 /// Simulated physical clusters of the large rollout, beside the real ones.
 const SIMULATED: usize = 10;
+/// Namespaces of the large rollout.
+const NAMESPACES: usize = 100;
 /// Pods of a simulated node.
 const PODS_OF_NODE: usize = 110;
 const CREATORS: usize = 32;
@@ -28,7 +31,8 @@ const SHARE_OF_LOOKS: u32 = 5;
 
 pub(super) async fn measure(stage: &MemberStage, many: usize) -> Result<Vec<Figure>> {
     let real = [NEAR, FAR, THIRD].map(str::to_owned);
-    let mut figures = Rollout { stage, namespace: "few", places: real.to_vec(), count: FEW }.measure().await?;
+    let few = Rollout { stage, batch: "few", namespaces: 1, places: real.to_vec(), count: FEW };
+    let mut figures = few.measure().await?;
     let simulated: Vec<String> = (0..SIMULATED).map(|number| format!("simulated-{number}")).collect();
     let nodes = many / (SIMULATED + real.len()) / PODS_OF_NODE + 2;
     for name in &simulated {
@@ -38,14 +42,16 @@ pub(super) async fn measure(stage: &MemberStage, many: usize) -> Result<Vec<Figu
         stage.until_ready(name).await?;
     }
     let places = simulated.into_iter().chain(real).collect();
-    figures.extend(Rollout { stage, namespace: "many", places, count: many }.measure().await?);
+    figures.extend(Rollout { stage, batch: "many", namespaces: NAMESPACES, places, count: many }.measure().await?);
     Ok(figures)
 }
 
 /// Deployments of one replica, which are pinned to clusters in turn.
 struct Rollout<'a> {
     stage: &'a MemberStage,
-    namespace: &'static str,
+    /// Value of the label `batch` of them all.
+    batch: &'static str,
+    namespaces: usize,
     places: Vec<String>,
     count: usize,
 }
@@ -53,10 +59,13 @@ struct Rollout<'a> {
 impl Rollout<'_> {
     async fn measure(self) -> Result<Vec<Figure>> {
         let stage = self.stage;
-        stage.bench.make_namespace(self.namespace).await?;
+        for number in 0..self.namespaces {
+            stage.bench.make_namespace(&namespace(self.batch, number)).await?;
+        }
         let members = Members::connect(stage).await?;
         let (server, agent) = (stage.bench.pids.clone(), [stage.agent.pid()]);
-        let cpu = (proc::cpu_time(&server)?, proc::cpu_time(&agent)?);
+        let clusters: Vec<u32> = stage.clusters().iter().flat_map(PhysicalCluster::pids).collect();
+        let cpu = [&server, agent.as_slice(), &clusters].map(proc::cpu_time);
         let before = (ProcessMemory::of(&server)?, ProcessMemory::of(&agent)?);
         let wanted = members.count().await? + self.on_real_clusters();
         let begun = Instant::now();
@@ -64,26 +73,28 @@ impl Rollout<'_> {
         let (created, copied) = (created? - begun, copied? - begun);
         self.until_available().await?;
         let available = begun.elapsed();
-        let cpu = (proc::cpu_time(&server)? - cpu.0, proc::cpu_time(&agent)? - cpu.1);
+        let used = [&server, agent.as_slice(), &clusters].map(proc::cpu_time);
         let after = (ProcessMemory::of(&server)?, ProcessMemory::of(&agent)?);
 
         let places = self.places.len();
         let name = |what: &str| format!("{} Deployments over {places} physical clusters: {what}", self.count);
-        let each = |cpu: Duration, what: &str| {
-            let micros = cpu.as_secs_f64() * 1e6 / self.count as f64;
-            Figure::new(name(&format!("{what}, per Deployment")), micros, Unit::MicrosOfCpu)
-        };
-        Ok(vec![
+        let mut figures = Vec::new();
+        for ((what, before), after) in
+            ["server", "agent", "all processes of the real clusters"].into_iter().zip(cpu).zip(used)
+        {
+            let micros = (after? - before?).as_secs_f64() * 1e6 / self.count as f64;
+            figures.push(Figure::new(name(&format!("{what}, per Deployment")), micros, Unit::MicrosOfCpu));
+        }
+        figures.extend([
             Figure::millis(name("created"), created),
             Figure::millis(name("all copies exist on real clusters"), copied),
             Figure::millis(name("all are available upstream"), available),
-            each(cpu.0, "server"),
-            each(cpu.1, "agent"),
             mib(name("memory of the server, before"), before.0.resident),
             mib(name("memory of the server, after"), after.0.resident),
             mib(name("memory of the agent, before"), before.1.resident),
             mib(name("memory of the agent, after"), after.1.resident),
-        ])
+        ]);
+        Ok(figures)
     }
 
     /// Returns the number of Deployments on physical clusters with a real API server.
@@ -92,17 +103,15 @@ impl Rollout<'_> {
         (0..self.count).filter(is_real).count()
     }
 
-    fn path(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/deployments", self.namespace)
-    }
-
     /// Creates all Deployments. Returns the time at which the last one was created.
     async fn create(&self) -> Result<Instant> {
-        let (path, places) = (Arc::<str>::from(self.path()), Arc::<[String]>::from(self.places.as_slice()));
+        let (batch, namespaces, places) = (self.batch, self.namespaces, Arc::<[String]>::from(self.places.as_slice()));
         let create = move |client: Arc<HttpClient>, number: usize| {
-            let (path, places) = (path.clone(), places.clone());
+            let places = places.clone();
             async move {
-                let object = deployment(&format!("web-{number}"), &places[number % places.len()], 1);
+                let mut object = deployment(&format!("web-{number}"), &places[number % places.len()], 1);
+                object["metadata"]["labels"] = json!({"batch": batch});
+                let path = format!("/apis/apps/v1/namespaces/{}/deployments", namespace(batch, number % namespaces));
                 client.send(Method::POST, &path, object.to_string().into()).await?.success().map(drop)
             }
         };
@@ -112,7 +121,8 @@ impl Rollout<'_> {
 
     /// Waits until the upstream status of each Deployment says that its replica is available.
     async fn until_available(&self) -> Result<()> {
-        let (path, begun) = (self.path(), Instant::now());
+        let path = format!("/apis/apps/v1/deployments?labelSelector=batch={}", self.batch);
+        let begun = Instant::now();
         loop {
             let look = Instant::now();
             let list: Value = serde_json::from_slice(&self.stage.client.get(&path).await?)?;
@@ -125,6 +135,10 @@ impl Rollout<'_> {
             tokio::time::sleep((look.elapsed() * SHARE_OF_LOOKS).max(LOOK)).await;
         }
     }
+}
+
+fn namespace(batch: &str, number: usize) -> String {
+    format!("{batch}-{number}")
 }
 
 /// Clients of the real API servers.
