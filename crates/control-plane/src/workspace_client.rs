@@ -29,7 +29,7 @@ impl WorkspaceClient {
     /// objects as they are stored.
     ///
     /// # Errors
-    /// Fails if a document is no object of a known kind, or the API refuses it. Earlier documents stay applied.
+    /// Fails if a document is not an object of a known kind, or the API refuses it. Earlier documents stay applied.
     pub async fn apply(&self, manifests: &str) -> anyhow::Result<Vec<Value>> {
         let mut applied = Vec::new();
         for document in manifests.split("\n---\n").filter(|text| !text.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! Errors of Go's `net/netip` for texts that are no addresses. Other code decides which texts are; this one only
+//! Errors of Go's `net/netip` for texts that are not addresses. Other code decides which texts are; this one only
 //! explains.
 
 use portolan_types::quoted::go_quoted;

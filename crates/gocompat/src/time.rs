@@ -39,7 +39,7 @@ const NANOS: usize = 9;
 const MAX_SHOWN: usize = 64 * 1024;
 
 /// # Errors
-/// Go's, when the text is no time of this layout.
+/// Go's, when the text is not a time of this layout.
 pub fn parse(text: &str, layout: Layout) -> Result<Moment, String> {
     let mut read = Reading { text, rest: text, layout };
     let year = read.year()?;

@@ -137,7 +137,8 @@ pub(super) fn start_control_loops(tools: &Tools, dir: &Path) -> Result<Vec<Proce
         "--leader-elect=false".to_owned(),
         format!("--root-ca-file={}", path("pki/ca.crt")),
         format!("--service-account-private-key-file={}", path("pki/service-accounts.key")),
-        // Several clusters share two cores here: a late heartbeat does not mean a dead node, and a burst is no attack.
+        // Several clusters share two cores here: a late heartbeat does not mean a dead node, and a burst is not an
+        // attack.
         "--node-monitor-grace-period=7200s".to_owned(),
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),

@@ -36,7 +36,7 @@ pub(super) fn field(message: &[u8]) -> Option<(WireField<'_>, &[u8])> {
     Some((WireField { number: key >> 3, content }, rest))
 }
 
-/// Returns all fields in order; `None` if the bytes are no message.
+/// Returns all fields in order; `None` if the bytes are not a message.
 pub(super) fn fields(mut message: &[u8]) -> Option<Vec<WireField<'_>>> {
     let mut found = Vec::new();
     while !message.is_empty() {

@@ -150,7 +150,7 @@ pub(crate) fn amount(amounts: &ResourceAmounts, resource: &str) -> Quantity {
 
 impl ClusterFacts {
     /// Returns the number of pods of `requests` that fit in `limits` in total, if `own` pods are there already. `None`
-    /// is no limit. Each pod counts as one of `pods`.
+    /// is not a limit. Each pod counts as one of `pods`.
     pub(crate) fn room(&self, limits: &ResourceAmounts, requests: &ResourceAmounts, own: i64) -> Option<i64> {
         let one = Quantity::from_units(1);
         let per_pod = |resource: &str| match resource {

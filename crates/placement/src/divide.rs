@@ -11,7 +11,7 @@ pub struct ReplicaShare<'a> {
     pub weight: u64,
     /// Least replicas.
     pub floor: i64,
-    /// Most replicas; `None` is no limit. A cap below the floor counts as the floor.
+    /// Most replicas; `None` means no limit. A cap below the floor counts as the floor.
     pub cap: Option<i64>,
     /// Present replicas: of equal claims to the last replica, the share with more wins.
     pub previous: i64,

@@ -15,7 +15,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `None` when the text is no schedule.
+    /// `None` when the text is not a schedule.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = match text {
             "@hourly" => "0 * * * *",

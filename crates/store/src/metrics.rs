@@ -14,7 +14,7 @@ use portolan_types::MonotonicInstant;
 /// Creates the gauge of a cache's bytes, in the family shared by all caches of the process. The caller registers it.
 ///
 /// # Errors
-/// Fails if the name is no valid label value.
+/// Fails if the name is not a valid label value.
 pub fn cache_bytes(cache: &str) -> prometheus::Result<IntGauge> {
     let help = "Approximate size of a cache in bytes.";
     IntGauge::with_opts(Opts::new("portolan_cache_bytes", help).const_label("cache", cache))
@@ -23,7 +23,7 @@ pub fn cache_bytes(cache: &str) -> prometheus::Result<IntGauge> {
 /// Creates the gauge of a cache's entries, like [`cache_bytes`].
 ///
 /// # Errors
-/// Fails if the name is no valid label value.
+/// Fails if the name is not a valid label value.
 pub fn cache_entries(cache: &str) -> prometheus::Result<IntGauge> {
     let help = "Number of entries in a cache.";
     IntGauge::with_opts(Opts::new("portolan_cache_entries", help).const_label("cache", cache))

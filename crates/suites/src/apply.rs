@@ -1,6 +1,6 @@
 //! Server-side apply beside the real field manager, which is built on the published structured merge diff: histories of
 //! writes by several managers, made up from seeds, to objects of the built-in kinds. The same seeds in every run, and
-//! before them the histories that once came out differently; a search takes other seeds, as many as requested.
+//! before them the histories that once ended differently; a search takes other seeds, as many as requested.
 
 use std::fs;
 use std::path::Path;

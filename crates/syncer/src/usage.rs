@@ -23,7 +23,7 @@ const MAX_ANSWER: usize = 4 * 1024 * 1024;
 const MAX_ITEM: usize = 64 * 1024;
 
 /// Reads the `PodMetrics` of all pods that a physical cluster runs for a logical cluster, and passes each to `take`.
-/// `room` is awaited once the answer has begun, and held until the end.
+/// `room` is awaited once the answer has started, and held until the end.
 ///
 /// # Errors
 /// [`StreamError`]; 404 where no metrics-server runs.

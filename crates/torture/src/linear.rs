@@ -98,7 +98,7 @@ impl OrderSearch {
             return false;
         }
         self.note(first, left);
-        // The next call must have begun before the earliest end of the remaining calls.
+        // The next call must have started before the earliest end of the remaining calls.
         let mut earliest = u64::MAX;
         for at in first..self.ops.len() {
             let op = self.ops[at];

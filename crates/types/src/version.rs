@@ -17,7 +17,7 @@ impl ResourceVersion {
     /// First revision of a store.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
-    /// `None` for zero, which is no place in the order.
+    /// `None` for zero, which is not a place in the order.
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }

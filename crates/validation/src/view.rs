@@ -78,7 +78,7 @@ impl<'v> At<'v> {
         map.into_iter().flatten().map(move |(key, value)| (key.as_str(), At { value, path: path.key(key) }))
     }
 
-    /// Returns the value as text; empty if it is no string.
+    /// Returns the value as text; empty if it is not a string.
     pub(super) fn as_text(&self) -> &'v str {
         self.value.as_str().unwrap_or_default()
     }

@@ -46,7 +46,7 @@ async fn roles(
     if old.is_some_and(|old| lets_go_only(old, object)) {
         return Ok(());
     }
-    // By the name in the URL: the right to escalate one role is no right to create it again.
+    // By the name in the URL: the right to escalate one role is not a right to create it again.
     if allows(rbac, request, right(request, "escalate", &request.kind.resource, request.url_name)).await? {
         return Ok(());
     }

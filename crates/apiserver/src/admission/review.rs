@@ -139,7 +139,7 @@ impl RequestView<'_> {
     /// Converts a changed object back to that of the request.
     ///
     /// # Errors
-    /// An object that is no Scale or cannot be converted.
+    /// An object that is not a Scale or cannot be converted.
     pub(super) async fn converted_back(&self, object: &Value, seen: Value) -> Result<Value, Status> {
         let Self { conversion, request, invocation } = *self;
         if request.subresource == "scale" {

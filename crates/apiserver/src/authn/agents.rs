@@ -28,7 +28,7 @@ const SWEPT: usize = 8;
 /// Permissions of an identity as an agent. They are all that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentAccess {
-    /// It is no agent.
+    /// It is not an agent.
     NoAgent,
     /// It has a certificate: it may open tunnels and renew the certificate.
     Certified(AgentId),

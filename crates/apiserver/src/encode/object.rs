@@ -195,7 +195,7 @@ impl ResponseShape {
         }
     }
 
-    /// Returns the type of a part such as a scale, which is no resource.
+    /// Returns the type of a part such as a scale, which is not a resource.
     fn named_type(&self, value: &Value) -> Option<TypeId> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let gvk = GroupVersionKind::parse(text("apiVersion"), text("kind")).ok()?;

@@ -119,7 +119,7 @@ pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
     finish(code, "application/json", full(bytes))
 }
 
-/// Encodes a JSON value as an indented response, like kube-apiserver's documents that are no objects.
+/// Encodes a JSON value as an indented response, like kube-apiserver's documents that are not objects.
 pub(crate) fn indented(value: &Value) -> Response<Body> {
     finish(200, "application/json", full(json_bytes(value, true)))
 }

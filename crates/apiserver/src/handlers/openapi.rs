@@ -48,7 +48,7 @@ async fn load_files(
 ) -> Result<(Arc<ApiDocuments>, OpenApiFiles), Status> {
     let served = match &call.view {
         None => kinds.served(call.cluster.id).await?,
-        // Not restricted, because it is shared: the schemas of built-in kinds are no secret.
+        // Not restricted, because it is shared: the schemas of built-in kinds are not secret.
         Some(view) if view.flattened.is_some() => kinds.flattened(view).await?,
         Some(view) => kinds.viewed(view).await?,
     };

@@ -26,7 +26,7 @@ impl DecodedTokenRequest {
     /// Decodes the body of a request.
     ///
     /// # Errors
-    /// Invalid options, or a body that is no TokenRequest.
+    /// Invalid options, or a body that is not a TokenRequest.
     pub(super) fn of(api: &ApiServer, call: &Arc<RequestContext>, target: &ResourceTarget) -> Result<Self, Status> {
         let kind = token_kind(target)?;
         let shape = ResponseShape::of(call, target, api.seams().clock.now())?;

@@ -107,7 +107,7 @@ impl DefinitionCatalog {
         }
     }
 
-    /// Returns the built-in kinds and those of the schemas of a view's export. Built-in kinds are no secret.
+    /// Returns the built-in kinds and those of the schemas of a view's export. Built-in kinds are not secret.
     ///
     /// # Errors
     /// Fails if the store fails.

@@ -6,7 +6,7 @@ use portolan_kinds::Kind;
 
 use super::COMPONENT;
 
-/// Labels of a request. They are empty for paths that are no resources, so that clients cannot create label values; a
+/// Labels of a request. They are empty for paths that are not resources, so that clients cannot create label values; a
 /// health endpoint's path counts as a subresource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestLabels {

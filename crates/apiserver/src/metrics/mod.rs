@@ -244,7 +244,7 @@ impl Metrics {
         let text = code.to_string();
         let all = [verb, labels.dry_run, group, version, resource, subresource, scope, component, &text];
         self.requests.with_label_values(&all).inc();
-        // A watch that has begun is recorded at its end.
+        // A watch that has started is recorded at its end.
         if verb != "WATCH" || code >= 400 {
             self.durations.with_label_values(&all[..8]).observe(seconds);
         }

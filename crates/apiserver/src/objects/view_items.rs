@@ -99,7 +99,7 @@ impl ViewPart<'_> {
         self.target.resource() == apis::resource(apis::BINDINGS)
     }
 
-    /// Reads the objects of all logical clusters, and leaves out those that are no members.
+    /// Reads the objects of all logical clusters, and leaves out those that are not members.
     async fn read_across(
         &self,
         context: &Arc<ReadContext>,
@@ -112,7 +112,7 @@ impl ViewPart<'_> {
         let mut next = Some(RangeRequest { at, after, labels, ..RangeRequest::slices(scope).skip_damaged() });
         while let Some(request) = next {
             let page = context.storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
-            // A damaged object of another logical cluster is no concern of this view.
+            // A damaged object of another logical cluster is not a concern of this view.
             let damaged = page.damaged.iter().find(|damaged| members.grants.contains_key(&damaged.key.cluster));
             if let Some(damaged) = damaged {
                 return Err(status_for(&damaged.clone().into()));

@@ -29,7 +29,7 @@ impl AgentCertificateRequest {
     /// for no extensions.
     ///
     /// # Errors
-    /// 400 for text that is no request, or is not signed by its key; 403 for another identity.
+    /// 400 for text that is not a request, or is not signed by its key; 403 for another identity.
     pub(crate) fn parse(pem: &str, agent: &AgentId) -> Result<Self, Status> {
         let invalid = |why: String| Status::bad_request(format!("request is no certificate signing request: {why}"));
         if pem.len() > MAX_REQUEST {

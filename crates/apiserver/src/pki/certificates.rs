@@ -231,7 +231,7 @@ pub(super) fn signing_key() -> Result<String, ConfigError> {
 }
 
 /// # Errors
-/// The expected format, if the text is no such key.
+/// The expected format, if the text is not such a key.
 pub(super) fn check_signing_key(text: &str) -> Result<(), String> {
     let is_point = |key: KeyPair| matches!(key.public_key_raw(), [4, rest @ ..] if rest.len() == 64);
     if KeyPair::from_pem(text).is_ok_and(is_point) {

@@ -124,7 +124,7 @@ impl ClusterReach {
                 created: event.revision,
                 record: record.clone(),
             };
-            // An object that is no JSON is skipped; a list reports it.
+            // An object that is not JSON is skipped; a list reports it.
             self.shown(&stored).ok().flatten().map(|shown| shown.record)
         };
         Some(Arc::new(Event {

@@ -108,7 +108,7 @@ impl ApiView {
             }
         }
         if let Some(names) = &self.flattened {
-            // The logical cluster of the export is no consumer, even if it binds its own export.
+            // The logical cluster of the export is not a consumer, even if it binds its own export.
             grants.remove(&names.own());
             grants.extend((names.shows_own && self.target.is_none()).then(|| (names.own(), Grant::All)));
         }

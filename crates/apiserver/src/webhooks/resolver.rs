@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(names.addresses(b(), "quick").await.map(|found| found.len()), Some(1));
         assert_eq!(told.recv().unwrap(), "quick");
         assert!(told.try_recv().is_err(), "a tenant has no more than its share: {begun:?}");
-        // No request waits for the queued ones, so only those already begun are looked up.
+        // No request waits for the queued ones, so only those already started are looked up.
         for task in &slow {
             task.abort();
         }

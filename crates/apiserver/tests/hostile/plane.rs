@@ -94,7 +94,7 @@ impl Plane {
             let inside = format!("/clusters/root:{workspace}");
             plane.make(&format!("{inside}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), binding).await;
             plane.make(&format!("{inside}{MAPS}"), json!({"metadata": {"name": "there"}, "data": {"k": "v"}})).await;
-            // There are no loops here, and pods run as somebody.
+            // No controllers run here, and pods need a service account that exists.
             let account = json!({"metadata": {"name": "default"}});
             plane.make(&format!("{inside}/api/v1/namespaces/default/serviceaccounts"), account).await;
         }

@@ -20,7 +20,7 @@ use server::Server;
 
 /// Compared requests of a short run.
 const SHORT: u64 = 3_000;
-/// Compared requests after which both servers start anew, so that histories stay small and states differ.
+/// Compared requests after which both servers start again, so that histories stay small and states differ.
 const EPOCH: u64 = 5_000;
 /// Most leaks that a run reports.
 const MAX_LEAKS: usize = 10;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 /// Authorizer of an expression's checks. It must not block: an evaluation holds a thread.
 pub trait ExpressionAuthorizer: Send + Sync {
-    /// Checks whether the user, or `service_account` in its stead, may act on a resource.
+    /// Checks whether the user, or `service_account` instead of it, may act on a resource.
     fn resource(
         &self,
         service_account: Option<&(String, String)>,
         check: &ResourceCheck,
         verb: &str,
     ) -> AuthorizerDecision;
-    /// Checks whether the user, or `service_account` in its stead, may access a path that is no resource.
+    /// Checks whether the user, or `service_account` instead of it, may access a path that is not a resource.
     fn path(&self, service_account: Option<&(String, String)>, check: &PathCheck, verb: &str) -> AuthorizerDecision;
 }
 

@@ -5,7 +5,7 @@ use super::quantifiers::{self, Build};
 use super::{CallExpr, Comprehension, Expr, ExprKind, Literal, operator};
 use std::sync::Arc;
 
-/// Returns the expansion of a global call, or the call itself if it is no macro.
+/// Returns the expansion of a global call, or the call itself if it is not a macro.
 pub(super) fn global(parser: &mut ExpressionParser<'_>, offset: usize, function: &str, mut args: Vec<Expr>) -> Expr {
     if function == "has" && args.len() == 1 {
         let arg = args.remove(0);
@@ -14,7 +14,7 @@ pub(super) fn global(parser: &mut ExpressionParser<'_>, offset: usize, function:
     parser.node(offset, ExprKind::Call(CallExpr { function: function.into(), target: None, args }))
 }
 
-/// Returns the expansion of a method call, or the call itself if it is no macro.
+/// Returns the expansion of a method call, or the call itself if it is not a macro.
 pub(super) fn member(
     parser: &mut ExpressionParser<'_>,
     offset: usize,

@@ -28,7 +28,7 @@ const RESERVED: [&str; 17] = [
     "void",
     "while",
 ];
-/// Words of the grammar that are no field names.
+/// Words of the grammar that are not field names.
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
 /// Returns true for a reserved word, which may still name a field.

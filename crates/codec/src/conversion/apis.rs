@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Fields;
 
-/// Exported resources that are no custom resources.
+/// Exported resources that are not custom resources.
 const RESOURCE_SCHEMAS: &str = "apis.v1alpha2.kcp.io/resource-schemas";
 /// Claims of an export with verbs or a default selector.
 const EXPORT_CLAIMS: &str = "apis.v1alpha2.kcp.io/permission-claims";

@@ -206,7 +206,7 @@ fn put_annotation(fields: &mut Fields, key: &str, text: String) {
     child_mut(child_mut(fields, "metadata"), "annotations").insert(key.to_owned(), text.into());
 }
 
-/// Removes an annotation and parses it; text that is no JSON is dropped.
+/// Removes an annotation and parses it; text that is not JSON is dropped.
 fn take_annotation(fields: &mut Fields, key: &str) -> Option<Value> {
     let metadata = fields.get_mut("metadata")?.as_object_mut()?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;

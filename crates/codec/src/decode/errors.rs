@@ -14,7 +14,7 @@ use portolan_kinds::{Kind, KindTable, TypeId};
 /// Why a walk stopped.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
-    /// The body is no JSON or YAML.
+    /// The body is not JSON or YAML.
     Syntax(String),
     /// A value of the wrong type.
     Type {
@@ -132,7 +132,7 @@ impl<'a> Head<'a> {
 /// Returns the apiVersion and kind in an object, empty where it has none.
 ///
 /// # Errors
-/// Fails if it is no object, if one of the two is no string, or if the version has too many parts.
+/// Fails if it is not an object, if one of the two is not a string, or if the version has too many parts.
 pub fn stated_type_meta(object: &Value) -> Result<(&str, &str), String> {
     let head = Head::of(object).map_err(|text| no_head(&text))?;
     match head.api_version.matches('/').count() {

@@ -26,7 +26,7 @@ pub(crate) fn kept_number(kind: &Kind) -> Option<&'static str> {
 /// form, and without an empty one of a Deployment.
 ///
 /// # Errors
-/// Go's message for text that is no number.
+/// Go's message for text that is not a number.
 pub(crate) fn settle_number(kind: &Kind, object: &mut Value) -> Result<(), String> {
     let Some(name) = kept_number(kind) else { return Ok(()) };
     let Some(text) = object::annotation(object, name).map(str::to_owned) else { return Ok(()) };

@@ -3,7 +3,7 @@
 //! The walk finds unknown and duplicate fields and wrong types, renders quantities and times canonically, drops fields
 //! that Go leaves out when empty and adds those it always writes. The same walk cleans trees after a patch. The table
 //! decides everything per field: a pointer field keeps zero values, other `omitempty` fields lose them, an object that
-//! is no pointer is always present. Kinds made at run time therefore mark every field as a pointer.
+//! is not a pointer is always present. Kinds made at run time therefore mark every field as a pointer.
 
 mod errors;
 pub(crate) mod kept_number;
@@ -226,7 +226,7 @@ pub fn repeated_in_yaml(body: &[u8]) -> Vec<String> {
 /// Decodes a body without schema: a tree bounded in depth, in which the last of duplicate keys wins.
 ///
 /// # Errors
-/// Fails if it is no JSON or YAML: the error in Go's words.
+/// Fails if it is not JSON or YAML: the error in Go's words.
 pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, String> {
     match media {
         MediaType::Json => {
@@ -357,7 +357,7 @@ pub fn error_of_tree(table: &KindTable, kind: &Kind, object: Value) -> Option<St
     walk.fault().map(|fault| fault.to_string())
 }
 
-/// Why a tree is no object of its kind.
+/// Why a tree is not an object of its kind.
 #[derive(Debug, PartialEq)]
 pub struct Unfit(Fault);
 

@@ -22,7 +22,7 @@ pub(super) enum Token {
     Text(String),
 }
 
-/// Go's name for a number that is no integer.
+/// Go's name for a number that is not an integer.
 pub(super) const FLOAT: &str = "float64";
 
 /// Why a value does not fit.

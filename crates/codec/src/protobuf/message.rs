@@ -262,7 +262,7 @@ fn own_wire(kind: &FieldKind) -> WireType {
     }
 }
 
-/// Returns text. Go keeps bytes that are no UTF-8 and prints them as replacement characters.
+/// Returns text. Go keeps bytes that are not UTF-8 and prints them as replacement characters.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

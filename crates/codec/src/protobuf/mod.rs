@@ -55,10 +55,10 @@ pub enum ProtobufError {
     /// A wire type that protobuf does not have.
     #[error("proto: illegal wireType {0}")]
     IllegalWireType(u8),
-    /// The end of a group that has not begun, in a skipped field.
+    /// The end of a group that has not started, in a skipped field.
     #[error("proto: unexpected end of group")]
     EndOfNoGroup,
-    /// The end of a group that has not begun.
+    /// The end of a group that has not started.
     #[error("proto: {0}: wiretype end group for non-group")]
     EndGroup(
         /// The message.

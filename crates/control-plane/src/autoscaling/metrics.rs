@@ -160,7 +160,7 @@ impl MeasuredPods<'_> {
         for name in &groups.missing {
             let value = match target {
                 _ if first.ratio > 1.0 => Some(0),
-                // A pod without metrics counts as using the target, so that it is no reason to scale down.
+                // A pod without metrics counts as using the target, so that it is not a reason to scale down.
                 MetricTarget::Utilization(wanted) if first.ratio < 1.0 => {
                     requests.get(name).map(|request| request.saturating_mul(wanted.max(100)) / 100)
                 }

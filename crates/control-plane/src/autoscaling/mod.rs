@@ -361,7 +361,7 @@ impl Controller for GlobalAutoscaler {
         vec![GroupResource::new("autoscaling", "horizontalpodautoscalers")]
     }
 
-    /// A write of the status is no reason for another look: the next one comes in time.
+    /// A write of the status is not a reason for another look: the next one comes in time.
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let spec = |record: &Record| Some(record.to_value(ResourceVersion::FIRST).ok()?["spec"].take());
         let is_same = event.previous.as_ref().is_some_and(|previous| {

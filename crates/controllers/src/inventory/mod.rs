@@ -70,9 +70,9 @@ pub enum InventoryKey {
     PhysicalCluster(ObjectKey),
     /// `Placement`.
     Placement(ObjectKey),
-    /// All physical clusters of a logical cluster, which has begun to define `ClusterProfile`.
+    /// All physical clusters of a logical cluster, which has started to define `ClusterProfile`.
     AllPhysicalClusters(LogicalClusterId),
-    /// All `Placement`s of a logical cluster, which has begun to define `PlacementDecision`.
+    /// All `Placement`s of a logical cluster, which has started to define `PlacementDecision`.
     AllPlacements(LogicalClusterId),
 }
 

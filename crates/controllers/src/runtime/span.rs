@@ -8,7 +8,7 @@ use tracing::{
     field::{Empty, debug, display},
 };
 
-/// Returns the span of a reconcile. A key that is no object and no namespace is recorded as a whole.
+/// Returns the span of a reconcile. A key that is neither an object nor a namespace is recorded as a whole.
 pub(super) fn of<K: Any + fmt::Debug>(controller: &'static str, key: &K) -> Span {
     let span = debug_span!(
         "reconcile",

@@ -151,7 +151,7 @@ impl<'p> Reader<'p> {
         Some(next)
     }
 
-    /// Parses a part of this length, which is no repetition.
+    /// Parses a part of this length, which is not a repetition.
     fn part(&mut self, length: usize) {
         self.push();
         self.skip(length);

@@ -134,7 +134,7 @@ impl ProcessCluster {
         Ok(())
     }
 
-    /// Kills the API server and its store with SIGKILL. Pods go on.
+    /// Kills the API server and its store with SIGKILL. Pods continue.
     pub fn kill_control_plane(&self) -> Result<()> {
         lock(&self.plane).kill()
     }

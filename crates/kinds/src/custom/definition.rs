@@ -67,7 +67,7 @@ impl Definition {
     }
 }
 
-/// Returns the resource that a definition of this name defines, or `None` if it is no such name.
+/// Returns the resource that a definition of this name defines, or `None` if it is not such a name.
 pub fn resource_named(name: &str) -> Option<GroupResource> {
     let (plural, group) = name.split_once('.')?;
     (!plural.is_empty() && !group.is_empty()).then(|| GroupResource::new(group, plural))

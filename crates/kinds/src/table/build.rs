@@ -94,7 +94,7 @@ impl TableBuilder {
         self.kinds.push(kind.into());
     }
 
-    /// Adds the type of a body that is no resource, such as a list.
+    /// Adds the type of a body that is not a resource, such as a list.
     pub fn add_object(&mut self, gvk: GroupVersionKind, schema: TypeId) {
         self.objects.push((gvk, schema));
     }

@@ -56,7 +56,7 @@ pub(super) struct FileField<'a> {
     pub(super) format: Option<&'a str>,
 }
 
-/// A line of `objects`: something with a kind that is no resource.
+/// A line of `objects`: something with a kind that is not a resource.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileObject<'a> {

@@ -22,7 +22,7 @@ pub struct KindTable {
     pub(super) by_kind: Box<[u32]>,
     /// Indices of `kinds`, sorted by [`resource_order`].
     pub(super) by_resource: Box<[u32]>,
-    /// Kinds that are no resources (lists, options, reviews), sorted.
+    /// Kinds that are not resources (lists, options, reviews), sorted.
     pub(super) objects: Box<[(GroupVersionKind, TypeId)]>,
     /// Conversion between versions, if the kinds are those of a definition.
     pub(super) conversion: Option<Conversion>,
@@ -136,7 +136,7 @@ impl KindTable {
         at.ok().map(|at| self.objects[at].1).or_else(|| self.base?.object(wanted))
     }
 
-    /// Returns the table's own kinds that are no resources, with their types: lists, options, reviews and others.
+    /// Returns the table's own kinds that are not resources, with their types: lists, options, reviews and others.
     pub fn objects(&self) -> impl Iterator<Item = (&GroupVersionKind, TypeId)> {
         self.objects.iter().map(|(gvk, id)| (gvk, *id))
     }

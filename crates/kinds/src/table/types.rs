@@ -13,7 +13,7 @@ pub struct TypeId(pub(super) u32);
 pub struct Type {
     /// The OpenAPI definition name, such as `io.k8s.api.core.v1.PodSpec`.
     pub name: Arc<str>,
-    /// Set for leaves: their JSON form is no object described by `fields`.
+    /// Set for leaves: their JSON form is not an object described by `fields`.
     pub special: Option<Special>,
     /// Server-side apply treats a value of this type as one.
     pub atomic: bool,
@@ -101,7 +101,7 @@ pub struct Field {
     pub required: bool,
     /// `null` is a value of its own. Never set for built-in types.
     pub nullable: bool,
-    /// Merge of a list by server-side apply. `Atomic` if the field is no list.
+    /// Merge of a list by server-side apply. `Atomic` if the field is not a list.
     pub list: ListType,
     /// True if the OpenAPI definition declares it.
     pub tells_list: bool,
@@ -152,7 +152,7 @@ impl Field {
     }
 
     /// Returns the default that OpenAPI documents state because of the Go type alone: `""`, `0` and `false` for scalars
-    /// that are always written, `{}` for objects that are no pointers.
+    /// that are always written, `{}` for objects that are not pointers.
     pub fn trivial_default(&self) -> Option<Value> {
         let omitted = self.omitempty || self.omitzero;
         match &self.kind {

@@ -1,6 +1,6 @@
 //! The fields of a new object, written as `fieldsV1` in one walk over the tree.
 //!
-//! Go compares a new object with an empty one of its type. The empty one already has the structs that are no pointers,
+//! Go compares a new object with an empty one of its type. The empty one already has the structs that are not pointers,
 //! and the zero value or `null` of fields that are always written. So no manager owns `f:spec` itself, only its fields,
 //! and zero values of such fields have no owner.
 

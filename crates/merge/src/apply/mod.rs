@@ -256,7 +256,7 @@ impl Apply<'_> {
     }
 }
 
-/// A write that is no apply.
+/// A write that is not an apply.
 #[derive(Clone, Debug)]
 pub struct UpdateRequest<'a> {
     /// The stored object; `None` for a create.
@@ -271,7 +271,7 @@ pub struct UpdateRequest<'a> {
     pub conversions: &'a Conversions,
 }
 
-/// Records a write that is no apply: the manager owns the fields it changed, and other owners lose them.
+/// Records a write that is not an apply: the manager owns the fields it changed, and other owners lose them.
 ///
 /// `new` is the object to store, with the `managedFields` that the client sent, if any. A client may edit them, or
 /// reset them by `[]` or `[{}]`; without any, those of the old object hold. Call this after defaults and before the

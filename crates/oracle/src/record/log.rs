@@ -162,7 +162,7 @@ impl RecordedPlaces<'_> {
         if word == self.namespace {
             return "${ns}".to_owned();
         }
-        // Small numbers are no names: they count as revisions only in a field for revisions.
+        // Small numbers are not names: they count as revisions only in a field for revisions.
         let numeric = word.bytes().all(|byte| byte.is_ascii_digit());
         let known = if numeric { None } else { self.place(word) };
         known.unwrap_or_else(|| word.to_owned())

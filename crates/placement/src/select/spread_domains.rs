@@ -10,7 +10,7 @@ use super::Candidate;
 pub(super) struct SpreadDomains {
     key: String,
     skew: usize,
-    /// Least values with a copy; 0 is no minimum.
+    /// Least values with a copy; 0 means no minimum.
     least_groups: usize,
     taken: BTreeMap<String, usize>,
     /// Values beyond the most that may have a copy.

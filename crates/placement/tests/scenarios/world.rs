@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Sets what is no object.
+    /// Sets what is not an object.
     pub(crate) fn given(&mut self, given: &Value) {
         merge(&mut self.given, given);
         if let Some(now) = given["now"].as_i64() {

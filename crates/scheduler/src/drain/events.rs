@@ -29,7 +29,7 @@ pub(crate) fn observe_drain(ctx: &SchedulerContext, event: &Event) {
     let physical =
         tree(&event.record).as_ref().and_then(owner_of).and_then(|uid| Some(facts.physical(&uid)?.key.clone()));
     drop(facts);
-    // Its deletion goes on with the drain, and makes one that was deleted again.
+    // Its deletion continues with the drain, and makes one that was deleted again.
     physical.into_iter().for_each(|physical| ctx.queue.tasks.add(Task::PhysicalCluster(physical)));
     ctx.queue.tasks.add(Task::Drain(event.key.clone()));
     forget_undone(ctx, event);

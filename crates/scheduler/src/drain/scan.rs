@@ -36,7 +36,7 @@ pub(super) struct DrainScan {
     rows: BTreeMap<ObjectKey, DrainRow>,
     /// Objects with another verdict.
     pub(super) others: PassTally,
-    /// Objects that have begun to move and that no event has shown yet.
+    /// Objects that have started to move and that no event has shown yet.
     pub(super) admitted: BTreeSet<ObjectKey>,
     /// Objects that have lost their mark, and that no event has shown so: they are among the others already.
     pub(super) unmarked: BTreeSet<ObjectKey>,
@@ -75,7 +75,7 @@ impl DrainScan {
         Some(key)
     }
 
-    /// Adds an object that has begun to move, and restarts the count of looks.
+    /// Adds an object that has started to move, and restarts the count of looks.
     pub(super) fn admit(&mut self, key: &ObjectKey) {
         self.admitted.insert(key.clone());
         self.unmarked.remove(key);

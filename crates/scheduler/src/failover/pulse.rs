@@ -56,7 +56,7 @@ impl ClusterPulse {
     }
 
     /// Holds the pulse of a physical cluster that cannot be asked, because its connection is not usable as it is
-    /// configured: that is no loss, and no return.
+    /// configured: that is neither a loss nor a return.
     pub(crate) fn hold(&mut self) {
         self.well_for = Duration::ZERO;
     }

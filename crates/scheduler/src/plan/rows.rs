@@ -16,7 +16,7 @@ pub struct Plan {
     pub hash: String,
     /// Objects that would run on other physical clusters, by key.
     pub moves: Vec<PlanRow>,
-    /// Objects whose replicas would be divided anew over the same physical clusters, by key.
+    /// Objects whose replicas would be divided again over the same physical clusters, by key.
     pub splits: Vec<PlanRow>,
     /// Objects that would not be placed as wanted, by key. Those that are not now either, in the same way, are left
     /// out.
@@ -67,7 +67,7 @@ pub struct PlannedPlace {
     pub replicas: Option<i64>,
 }
 
-/// Object that would move, or whose replicas would be divided anew.
+/// Object that would move, or whose replicas would be divided again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanRow {
     /// Key of the object.

@@ -145,7 +145,7 @@ impl ShadowPair {
 /// Object as it would be; `None` deletes it.
 type PlannedObject = (ObjectKey, Option<serde_json::Value>);
 
-/// Applies a change to the facts. Returns the object for the snapshot, if it is no fact.
+/// Applies a change to the facts. Returns the object for the snapshot, if it is not a fact.
 fn put_change(
     facts: &mut Facts,
     change: &PlannedChange,

@@ -35,7 +35,7 @@ fn places(places: &[PlannedPlace]) -> String {
     if places.is_empty() { "none".into() } else { places.iter().map(word).collect::<Vec<_>>().join("+") }
 }
 
-/// `web east*2>west*2` moves, `=web …` is divided anew, `~settings …` follows, `!db east MoveRefused` is refused.
+/// `web east*2>west*2` moves, `=web …` is divided again, `~settings …` follows, `!db east MoveRefused` is refused.
 fn rows(plan: &Plan) -> String {
     let moves = plan.moves.iter().map(|row| {
         let mark = if row.follows { "~" } else { "" };

@@ -38,7 +38,7 @@ struct ClusterState {
     debts: Vec<CopyDebt>,
 }
 
-/// Physical cluster. Its controllers go on while it cannot be reached.
+/// Physical cluster. Its controllers continue while it cannot be reached.
 pub(crate) struct PhysicalCluster {
     pub(crate) name: &'static str,
     pub(crate) uid: Uid,
@@ -155,7 +155,7 @@ impl Fleet {
     }
 
     /// Deletes a copy of this version. `None` is a copy that was given up: it counted as gone when its physical cluster
-    /// did not answer, and goes on its return, ready or not.
+    /// did not answer, and continues its return, ready or not.
     pub(crate) fn delete(
         &self,
         cluster: &PhysicalCluster,

@@ -224,7 +224,7 @@ impl Syncer {
         }
     }
 
-    /// Deletes a copy that was given up, unless it has begun another stay.
+    /// Deletes a copy that was given up, unless it has started another stay.
     fn settle_debt(&self, debt: &CopyDebt) {
         let cluster = self.cluster();
         let Some(copy) = cluster.read(&debt.key) else { return };

@@ -11,7 +11,7 @@ use std::sync::{
 pub struct OpenProgress(Arc<AtomicU32>);
 
 impl OpenProgress {
-    /// Returns the checked part of the store in percent; `None` if no check is needed or none has begun.
+    /// Returns the checked part of the store in percent; `None` if no check is needed or none has started.
     pub fn percent(&self) -> Option<u32> {
         self.0.load(Ordering::Relaxed).checked_sub(1)
     }

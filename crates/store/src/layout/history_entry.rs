@@ -48,7 +48,7 @@ impl<'a> HistoryEntry<'a> {
     }
 
     /// # Errors
-    /// Fails for bytes that are no entry of this revision.
+    /// Fails for bytes that are not an entry of this revision.
     pub(crate) fn decode(revision: u64, bytes: &'a [u8]) -> Result<Self, Damage> {
         let bytes = if is_checked(bytes) { checked(revision, bytes)? } else { bytes };
         let (head, rest) = bytes.split_first_chunk::<3>().ok_or(Damage::Key)?;

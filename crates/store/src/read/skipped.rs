@@ -54,7 +54,7 @@ impl SkippedObjects {
     }
 
     /// Returns the last object that was read, if it is damaged: the cursor of the next page. A stand-in for an address
-    /// is no cursor.
+    /// is not a cursor.
     pub(crate) fn last(&self) -> Option<&ObjectKey> {
         let last = self.upto.0.checked_sub(1).filter(|_| self.ends_damaged)?;
         self.found.get(last).map(|found| &found.key)

@@ -92,7 +92,7 @@ pub(super) struct FrameReader<R> {
 
 impl<R: Read> FrameReader<R> {
     /// # Errors
-    /// Fails if the input is no snapshot of a known format.
+    /// Fails if the input is not a snapshot of a known format.
     pub(super) fn new(input: R) -> Result<Self, SnapshotError> {
         let mut reader = Self { input, hash: Sha256::new(), bytes: 0, before: String::new() };
         let found = reader.take::<18>().map_err(|error| match error {

@@ -80,7 +80,7 @@ pub struct PartialSnapshot {
 /// Error of taking or restoring a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The input is no snapshot.
+    /// The input is not a snapshot.
     #[error("this is no snapshot of Portolan")]
     NoSnapshot,
     /// A newer version took the snapshot.

@@ -33,7 +33,7 @@ const BATCH: usize = 4 << 20;
 /// Verifies a snapshot by reading all of it, and returns its summary.
 ///
 /// # Errors
-/// Fails if the input is no snapshot, has a newer format, or is damaged or incomplete.
+/// Fails if the input is not a snapshot, has a newer format, or is damaged or incomplete.
 pub fn inspect(input: impl Read) -> Result<SnapshotSummary, SnapshotError> {
     read(input, &mut |_| Ok(()))
 }

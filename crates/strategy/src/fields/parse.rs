@@ -1,6 +1,6 @@
 //! The text form.
 
-/// Text that is no value of a selector.
+/// Text that is not a value of a selector.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidValue {
     #[error("invalid field selector: invalid escape sequence: {0}")]

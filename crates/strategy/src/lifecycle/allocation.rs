@@ -134,7 +134,7 @@ pub fn set_cluster_ip(service: &mut Value, address: IpAddr) {
     list_address(service);
 }
 
-/// Clients of old give the first address alone; the list alone is refused.
+/// Old clients give the first address alone; the list alone is refused.
 pub(super) fn list_address(service: &mut Value) {
     let Some(fields) = service.as_object_mut() else { return };
     let spec = child_mut(fields, "spec");

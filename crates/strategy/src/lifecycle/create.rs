@@ -52,7 +52,7 @@ pub fn prepare_create(
     Ok(object)
 }
 
-/// Checks that a new object has no revision. kube-apiserver checks this last, and ignores text that is no number.
+/// Checks that a new object has no revision. kube-apiserver checks this last, and ignores text that is not a number.
 ///
 /// # Errors
 /// 500 if the client has set one.

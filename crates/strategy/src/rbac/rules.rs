@@ -23,7 +23,7 @@ pub enum Action<'a> {
         /// Namespace, empty at cluster scope.
         namespace: &'a str,
     },
-    /// A verb on a path that is no resource.
+    /// A verb on a path that is not a resource.
     Path {
         /// `get`, `post`, …
         verb: &'a str,

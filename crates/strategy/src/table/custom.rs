@@ -28,7 +28,7 @@ pub(super) fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// Returns the age of a time. As in a query, an empty text is no time.
+/// Returns the age of a time. As in a query, an empty text is not a time.
 fn age(text: &str, now: Timestamp) -> String {
     match (text, time::parse(text, Layout::Seconds)) {
         ("" | "null", _) => age_of("", now),

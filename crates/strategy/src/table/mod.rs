@@ -87,7 +87,7 @@ pub fn table(
     })
 }
 
-/// Returns a table like [`table`] for a type that is no resource of its own, such as an `autoscaling/v1` `Scale`.
+/// Returns a table like [`table`] for a type that is not a resource of its own, such as an `autoscaling/v1` `Scale`.
 pub fn table_of(
     gvk: &GroupVersionKind,
     objects: Vec<Value>,

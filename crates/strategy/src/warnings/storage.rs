@@ -26,7 +26,7 @@ pub(super) fn claim(claim: &Value, warnings: &mut Warnings) {
     sizes(claim.get("spec"), "spec", warnings);
 }
 
-/// Warns of sizes in the spec of a claim at `path` that are no whole numbers of bytes.
+/// Warns of sizes in the spec of a claim at `path` that are not whole numbers of bytes.
 pub(super) fn sizes(spec: Option<&Value>, path: &str, warnings: &mut Warnings) {
     for list in ["requests", "limits"] {
         let size = spec.and_then(|spec| spec.pointer(&format!("/resources/{list}/storage")));

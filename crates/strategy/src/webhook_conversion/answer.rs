@@ -49,7 +49,7 @@ impl Answer<'_> {
             let code = self.code;
             return Err(format!("0-length response with status code: {code} and content type: {content_type}"));
         }
-        // A body that is no JSON object may be YAML.
+        // A body that is not a JSON object may be YAML.
         let is_object = self.body.trim_ascii_start().starts_with(b"{");
         let media = if is_object { MediaType::Json } else { MediaType::Yaml };
         let in_head = |why| {

@@ -26,7 +26,7 @@ pub(crate) enum Promise {
     Exits(i32),
     /// It continues to run, until the commands of the page have run.
     Runs,
-    /// It is no command, but an event outside the shell, such as the loss of a physical cluster.
+    /// It is not a command, but an event outside the shell, such as the loss of a physical cluster.
     Happens,
 }
 

@@ -153,8 +153,8 @@ impl DownstreamClient {
         self.call(Method::GET, path, "application/json", None).await
     }
 
-    /// Reads the text of an answer, in at most `time` once it has begun. `room` is awaited before the text is read, so
-    /// that a silent physical cluster takes none.
+    /// Reads the text of an answer, in at most `time` once it has started. `room` is awaited before the text is read,
+    /// so that a silent physical cluster takes none.
     pub(crate) async fn text_in_room<R>(
         &self,
         path: &str,

@@ -48,7 +48,7 @@ impl DownstreamClient {
         Self { is_probe: true, ..self.clone() }
     }
 
-    /// Returns a client whose unanswered requests are no doubt about the physical cluster: other servers may answer
+    /// Returns a client whose unanswered requests raise no doubt about the physical cluster: other servers may answer
     /// them.
     pub(crate) fn apart(&self, deadline: Duration) -> Self {
         Self { deadline, reach: Reachability::default(), ..self.clone() }

@@ -45,7 +45,7 @@ enum DownstreamState<'a> {
 
 /// Decides about one object.
 pub fn plan(target: &SyncTarget<'_>, seen: &PlanInput<'_>) -> CopyDecision {
-    // A number from the physical cluster is no proof: any writer there could stop this syncer with a high one.
+    // A number from the physical cluster is not a proof: any writer there could stop this syncer with a high one.
     if seen.newest_syncer > target.syncer_epoch {
         return CopyDecision::Fenced;
     }
@@ -243,7 +243,7 @@ fn update(target: &SyncTarget<'_>, mut body: Value, copy: &Value, settled: bool)
     CopyDecision::Apply(CopyUpdate { body })
 }
 
-/// Returns the object without the syncer's epoch: an older one is no reason for a write.
+/// Returns the object without the syncer's epoch: an older one is not a reason for a write.
 fn without_identity(object: &Value) -> Value {
     let mut object = object.clone();
     let identity = CopyIdentity::of(&object).map(|identity| CopyIdentity { syncer_epoch: 0, ..identity });
@@ -313,7 +313,7 @@ fn classify<'a>(target: &SyncTarget<'_>, seen: &PlanInput<'a>) -> DownstreamStat
     }
 }
 
-/// Returns the identity of a copy that was made for `physical`. An object that a controller made is no copy, though
+/// Returns the identity of a copy that was made for `physical`. An object that a controller made is not a copy, though
 /// Kubernetes hands the annotations of a Deployment on to its ReplicaSets.
 pub fn copy_identity(object: &Value, physical: &Uid) -> Option<CopyIdentity> {
     let identity = CopyIdentity::of(object).filter(|identity| identity.physical == *physical)?;

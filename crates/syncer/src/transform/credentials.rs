@@ -46,7 +46,7 @@ impl AcceptedAudiences {
         Self::Known(told.into_iter().chain(usual).chain(of_host).collect())
     }
 
-    /// Checks that a token for `audience` is no credential for the API server.
+    /// Checks that a token for `audience` is not a credential for the API server.
     fn check(&self, audience: &str) -> Result<(), SyncRefusal> {
         let refuse = |what: String| {
             Err(SyncRefusal::not_syncable(format!("{what} is not allowed on a shared physical cluster")))

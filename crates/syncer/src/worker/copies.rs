@@ -370,7 +370,7 @@ impl Worker {
         hash == applied && *made == fingerprint(&without_volatile(downstream))
     }
 
-    /// Records the result of an apply, so that another form of the same value is no drift.
+    /// Records the result of an apply, so that another form of the same value is not a drift.
     pub(super) fn record_applied(&self, key: &ObjectKey, made: &Value) {
         let applied = object::annotation(made, annotations::DOWN_APPLIED).unwrap_or_default().to_owned();
         let made = fingerprint(&without_volatile(&ObservedObject::new(made.clone()).object));

@@ -320,7 +320,7 @@ impl Worker {
         };
         match (object::is_deleting(&upstream.object), object::is_deleting(&found.object)) {
             (true, false) => self.delete_downstream(&session, upstream, &place, &found.object).await?,
-            // The physical cluster may refuse the changed fields: that is no reason to keep the object.
+            // The physical cluster may refuse the changed fields: that is not a reason to keep the object.
             (true, true) => {}
             (false, _) => {
                 self.forward_metadata(&session, upstream, &place, &found.object).await?;

@@ -8,7 +8,7 @@ use portolan_types::Seams;
 const FIRST: Duration = Duration::from_millis(500);
 /// Largest bound of a pause.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Smallest pause, so that a fault is no busy loop.
+/// Smallest pause, so that a fault is not a busy loop.
 const SHORTEST: Duration = Duration::from_millis(50);
 
 /// Backoff after failures.

@@ -16,7 +16,7 @@ pub struct ServerUrl {
     pub port: u16,
 }
 
-/// Text that is no URL of a server.
+/// Text that is not a URL of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the address of a server is https://<host>[:<port>]")]
 pub struct InvalidServerUrl;

@@ -118,7 +118,7 @@ impl<'a> SessionSet<'a> {
         ended
     }
 
-    /// Renews the certificate while the sessions go on. Returns false if it has ended.
+    /// Renews the certificate while the sessions continue. Returns false if it has ended.
     async fn renew(&mut self) -> bool {
         match super::renew(self.config, &self.credential).await {
             Ok(renewed) => {

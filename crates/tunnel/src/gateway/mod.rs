@@ -215,7 +215,7 @@ impl TunnelGateway {
         self.admit(&agent)?;
         let mut epoch = [0; 8];
         self.seams.entropy.fill(&mut epoch);
-        // Zero is no session's.
+        // No session has the number zero.
         let (session, outgoing) = Session::new(SessionRole::Server, u64::from_le_bytes(epoch) | 1);
         let incoming = wire::decode_request(body);
         let gateway = self.clone();

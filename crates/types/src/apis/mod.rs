@@ -39,7 +39,7 @@ pub fn bound_schemas() -> GroupResource {
     GroupResource::new("internal.portolan.dev", "boundschemas")
 }
 
-/// Returns the key of the record of a schema that is or was bound; `None` if the names are no part of a key.
+/// Returns the key of the record of a schema that is or was bound; `None` if the names are not a part of a key.
 pub fn bound_schema(cluster: LogicalClusterId, resource: &GroupResource, uid: &str) -> Option<ObjectKey> {
     let name = format!("{}.{}:{uid}", resource.resource, resource.group).parse().ok()?;
     Some(ObjectKey::cluster_scoped(cluster, bound_schemas(), name))

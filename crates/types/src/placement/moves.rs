@@ -148,7 +148,7 @@ pub struct RolloutState {
     /// Physical clusters that get no change yet.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub held: BTreeSet<Uid>,
-    /// True once a stage did not get available in time. It goes on only after an approval.
+    /// True once a stage did not get available in time. It continues only after an approval.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
 }

@@ -157,7 +157,7 @@ pub struct PlacementPlanStatus {
     /// Objects that would run on other physical clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<PlannedMove>,
-    /// Objects whose replicas would be divided anew over the same physical clusters.
+    /// Objects whose replicas would be divided again over the same physical clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<PlannedMove>,
     /// Objects that would not be placed as wanted.
@@ -186,7 +186,7 @@ pub struct PlanCounts {
     pub moves: u64,
     /// Objects that would follow others.
     pub followers: u64,
-    /// Objects whose replicas would be divided anew.
+    /// Objects whose replicas would be divided again.
     pub splits: u64,
     /// Objects that would not be placed as wanted.
     pub refused: u64,
@@ -227,7 +227,7 @@ pub struct PlannedCopy {
     pub replicas: Option<i64>,
 }
 
-/// Object that would move, or whose replicas would be divided anew.
+/// Object that would move, or whose replicas would be divided again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlannedMove {

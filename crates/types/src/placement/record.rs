@@ -167,7 +167,7 @@ pub struct PlacedOverride {
 }
 
 impl PlacementRecord {
-    /// Reads the annotation's text; `None` when it is no record, which only damage can cause.
+    /// Reads the annotation's text; `None` when it is not a record, which only damage can cause.
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
@@ -246,8 +246,8 @@ impl PlacementRecord {
     }
 }
 
-/// Name of the `Placement` of an object, beside it in its namespace: `deployments.apps-web`. Where that is no name of
-/// an object, or too long, a hash stands in place of the object's name.
+/// Name of the `Placement` of an object, beside it in its namespace: `deployments.apps-web`. Where that is not a name
+/// of an object, or too long, a hash stands in place of the object's name.
 pub fn placement_name(resource: &GroupResource, name: &str) -> String {
     let fits = |text: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

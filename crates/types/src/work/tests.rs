@@ -227,7 +227,7 @@ struct Checked {
     queue: WorkQueue<Key, Duration>,
     now: Duration,
     in_hand: Vec<Key>,
-    /// Asked for, and not begun since.
+    /// Asked for, and not started since.
     owed: HashSet<Key>,
     /// Told not to come before.
     held: HashMap<Key, Duration>,

@@ -25,7 +25,7 @@ pub(super) fn check_request(encoded: &str) -> Result<(), String> {
 /// a client.
 ///
 /// # Errors
-/// Fails if it is no request, or names one in letters that cannot be read.
+/// Fails if it is not a request, or names one in letters that cannot be read.
 pub fn requested_organizations(encoded: &str) -> Result<Vec<String>, String> {
     with_request(encoded, |request| {
         let names = request.certification_request_info.subject.iter_organization();

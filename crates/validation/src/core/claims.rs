@@ -120,7 +120,7 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
 /// Validates the immutable fields of a claim.
 fn frozen(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (mut before, mut after) = (old.get("spec").clone(), new.get("spec").clone());
-    // Claims of old may have one source only.
+    // Old claims may have one source only.
     before.as_object_mut().into_iter().for_each(same_sources);
     let (was, is) = (annotation(old, BETA_CLASS), annotation(new, BETA_CLASS));
     let class = |spec: &Value| spec.get("storageClassName").and_then(Value::as_str).map(str::to_owned);

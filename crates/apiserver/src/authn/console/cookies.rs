@@ -48,7 +48,7 @@ fn cookie(number: usize, value: &str, seconds: i64) -> Result<HeaderValue, Statu
 /// browser sends it when the issuer leads it back, so it is not `Strict`.
 ///
 /// # Errors
-/// 500 for text that is no header.
+/// 500 for text that is not a header.
 pub(crate) fn sign_in_cookie(sealed: &str, seconds: i64) -> Result<HeaderValue, Status> {
     let text = format!("{SIGN_IN}={sealed}; Path=/ui/oidc/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Lax");
     HeaderValue::from_str(&text).map_err(Status::internal)

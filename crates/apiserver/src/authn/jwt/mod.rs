@@ -305,7 +305,7 @@ pub(super) fn audiences_of(token: &str) -> Vec<String> {
     }
 }
 
-/// Returns the claims of a token before its signature is verified; `None` for what is no JSON Web Token.
+/// Returns the claims of a token before its signature is verified; `None` for what is not a JSON Web Token.
 fn unverified_claims(token: &str) -> Option<Value> {
     let mut parts = token.split('.');
     let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);

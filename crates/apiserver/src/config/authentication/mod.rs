@@ -52,7 +52,7 @@ pub struct AuthenticationConfiguration {
 pub struct AnonymousConfiguration {
     /// False refuses all of them with 401.
     pub enabled: bool,
-    /// Paths to which they are restricted; none is no restriction.
+    /// Paths to which they are restricted; none means no restriction.
     #[serde(default)]
     pub conditions: Vec<AnonymousCondition>,
 }

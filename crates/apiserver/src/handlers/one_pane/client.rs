@@ -73,7 +73,7 @@ impl PageBody {
     /// Returns the text.
     ///
     /// # Errors
-    /// 502 for bytes that are no text.
+    /// 502 for bytes that are not text.
     pub(super) fn text(&self) -> Result<&str, Status> {
         std::str::from_utf8(&self.bytes).map_err(|_| garbled("it is no text"))
     }

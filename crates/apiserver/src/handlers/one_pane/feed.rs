@@ -214,7 +214,7 @@ impl MemberFeed {
 /// Returns the version of the object of an event.
 ///
 /// # Errors
-/// The failure that the event carries; 502 for a line that is no event.
+/// The failure that the event carries; 502 for a line that is not an event.
 fn take(line: &[u8], is_table: bool) -> Result<String, Status> {
     let event: MemberEvent<'_> = serde_json::from_slice(line).map_err(|error| garbled(&error.to_string()))?;
     match event.kind.as_str() {

@@ -29,7 +29,7 @@ impl<'a> MemberItem<'a> {
     /// Parses the levels of an object that are changed.
     ///
     /// # Errors
-    /// Text that is no object with metadata.
+    /// Text that is not an object with metadata.
     pub(super) fn parse(text: &'a str) -> Result<Self, GarbledAnswer> {
         #[derive(serde::Deserialize)]
         struct Levels<'a> {
@@ -55,7 +55,7 @@ impl<'a> MemberItem<'a> {
     /// Returns its resourceVersion.
     ///
     /// # Errors
-    /// A missing one, and one that is no resourceVersion of Kubernetes.
+    /// A missing one, and one that is not a resourceVersion of Kubernetes.
     pub(super) fn version(&self) -> Result<String, GarbledAnswer> {
         let version = self.metadata.string("resourceVersion").filter(|version| is_version(version));
         version.ok_or_else(|| GarbledAnswer("an object without a resourceVersion".into()))

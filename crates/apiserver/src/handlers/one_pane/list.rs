@@ -80,7 +80,7 @@ impl MemberPage {
     /// Parses the parts of a page that the merge needs.
     ///
     /// # Errors
-    /// 502 for text that is no list, or that has items which cannot be shown.
+    /// 502 for text that is not a list, or that has items which cannot be shown.
     fn new(body: PageBody, is_table: bool) -> Result<Self, Status> {
         let text: ListText<'_> = serde_json::from_str(body.text()?).map_err(|error| garbled(&error.to_string()))?;
         let is_list = (text.kind == "Table") == is_table && (is_table || text.kind.ends_with("List"));
@@ -109,7 +109,7 @@ impl MemberPage {
     /// Returns the texts of its objects or rows.
     ///
     /// # Errors
-    /// 502 for text that is no list.
+    /// 502 for text that is not a list.
     pub(super) fn items(&self) -> Result<Vec<&RawValue>, Status> {
         let text: ListText<'_> =
             serde_json::from_str(self.body.text()?).map_err(|error| garbled(&error.to_string()))?;
@@ -258,7 +258,7 @@ impl ListReader<'_> {
                     Some(PanePosition { versions: versions.clone(), member: member.name.clone(), token })
                 };
                 let page = match read {
-                    // A list that has begun is not continued without its rest.
+                    // A list that has started is not continued without its rest.
                     Err(why) if at == start && !token.is_empty() => return Err(why),
                     Err(why) => {
                         gaps.push((member.name.clone(), why));

@@ -37,7 +37,7 @@ impl<'a> RawFields<'a> {
     /// Parses the text of an object.
     ///
     /// # Errors
-    /// Text that is no object, or has more than 4096 fields.
+    /// Text that is not an object, or has more than 4096 fields.
     pub(super) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

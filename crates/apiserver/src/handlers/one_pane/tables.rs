@@ -43,7 +43,7 @@ impl<'a> MemberTable<'a> {
     /// Parses the text of a table.
     ///
     /// # Errors
-    /// Text that is no table.
+    /// Text that is not a table.
     pub(super) fn parse(text: &'a str) -> Result<Self, GarbledAnswer> {
         let kind = RawFields::parse(text)?.string("kind");
         if kind.as_deref() != Some("Table") {

@@ -72,7 +72,7 @@ pub(super) struct PanePosition {
     /// Versions of the physical clusters that were listed.
     #[serde(rename = "v")]
     pub(super) versions: MemberVersions,
-    /// Name of the physical cluster to go on with.
+    /// Name of the physical cluster to continue with.
     #[serde(rename = "c")]
     pub(super) member: String,
     /// Its continue token; empty to begin with it.

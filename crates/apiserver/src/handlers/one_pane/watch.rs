@@ -1,4 +1,4 @@
-//! Merged watches. The resourceVersion of each event stands for all physical clusters, so that a client goes on with
+//! Merged watches. The resourceVersion of each event stands for all physical clusters, so that a client continues with
 //! all of them wherever it stopped.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
@@ -217,7 +217,7 @@ impl PaneWatch {
 }
 
 /// Returns true while the client has its rights and no other physical clusters are in reach. If some have come, the
-/// watch ends, and the client goes on with all of them.
+/// watch ends, and the client continues with all of them.
 ///
 /// # Errors
 /// 401, 403 or 404 when the client has lost access, 410 when a physical cluster is gone.

@@ -87,7 +87,8 @@ impl<'a> Admitted<'a> {
             }
             // Clients migrate objects to the current storage version by writing them unchanged.
             Update::Unchanged => (old.clone(), WriteEffect::Update),
-            // As in kube-apiserver, changes that the server has reverted are no change, and neither are their times.
+            // As in kube-apiserver, changes that the server has reverted do not count as changes, and neither do their
+            // times.
             Update::Changed(mut object) => {
                 let is_unchanged = apply::keep_times(old, &mut object) && !is_outdated;
                 if is_unchanged { (Value::Null, WriteEffect::Nothing) } else { (object, WriteEffect::Update) }

@@ -71,7 +71,7 @@ impl Plane {
 
     pub async fn on(store: portolan_store::DynStore, config: ApiServerConfig) -> Self {
         let plane = Self { api: ApiServer::new(store.clone(), config).await.unwrap(), store };
-        // There are no loops here, and pods run as somebody.
+        // No controllers run here, and pods need a service account that exists.
         let account = serde_json::json!({"metadata": {"name": "default"}});
         let path = "/api/v1/namespaces/default/serviceaccounts";
         let service = plane.api.service_as(user("controller", &["system:masters"]));

@@ -86,7 +86,7 @@ impl Seeds {
     pub async fn new(plane: &Plane) -> Self {
         let json = |object: &Value| serde_json::to_vec(object).unwrap();
         plane.create("/api/v1/namespaces", json(&json!({"metadata": {"name": "ns"}}))).await;
-        // There are no loops here, and pods run as somebody.
+        // No controllers run here, and pods need a service account that exists.
         for name in ["default", "sa"] {
             plane.create("/api/v1/namespaces/ns/serviceaccounts", json(&json!({"metadata": {"name": name}}))).await;
         }

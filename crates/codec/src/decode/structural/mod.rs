@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use portolan_kinds::custom::{Content, values};
 
-/// Drops undeclared fields, and nulls that are no values. Returns the paths of the undeclared fields.
+/// Drops undeclared fields, and nulls that are not values. Returns the paths of the undeclared fields.
 ///
 /// # Errors
 /// Metadata of an embedded object that does not fit.

@@ -136,7 +136,7 @@ impl<'a> Builder<'a> {
                 self.add(What::Alias(target, name), 0, span)?;
             }
             Event::UnresolvedAlias(name) => return Err(words::unknown_anchor(&name)),
-            // Marks of the stream, which are no part of the tree.
+            // Marks of the stream, which are not a part of the tree.
             _ => {}
         }
         Ok(())

@@ -38,7 +38,7 @@ pub(super) fn too_many_anchors() -> String {
     format!("yaml: document has more than {MAX_ANCHORS} anchors")
 }
 
-/// Returns the error for bytes that are no UTF-8.
+/// Returns the error for bytes that are not UTF-8.
 pub(super) fn no_text(body: &[u8], error: Utf8Error) -> String {
     let first = body.get(error.valid_up_to()).copied().unwrap_or_default();
     let said = match (error.error_len(), first) {

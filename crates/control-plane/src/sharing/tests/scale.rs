@@ -112,7 +112,7 @@ async fn a_list_of_a_view_does_not_read_each_member() {
         world.post(&cluster, WIDGETS, widget("a", 1)).await;
         world.post(&cluster, WIDGETS, widget("b", 1)).await;
     }
-    // It has its own definition of the resource, and is no member.
+    // It has its own definition of the resource, and is not a member.
     let crd = json!({"metadata": {"name": "widgets.example.dev"}, "spec": {
         "group": "example.dev", "scope": "Namespaced",
         "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},

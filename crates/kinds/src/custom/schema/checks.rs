@@ -48,7 +48,7 @@ pub struct Checks {
 pub struct NumberBound {
     /// The bound.
     pub at: f64,
-    /// It is no value itself.
+    /// It is not a value itself.
     pub is_exclusive: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct Schema {
     pub default: Option<Box<Default>>,
     /// `properties`, sorted by name.
     pub properties: Properties,
-    /// Rule for keys that are no properties.
+    /// Rule for keys that are not properties.
     pub additional: Additional,
     /// Schema of the elements of a list.
     pub items: Option<Box<Schema>>,

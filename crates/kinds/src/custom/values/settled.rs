@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             }
         }
         let wanted = self.schema.properties.iter().filter(|(_, property)| property.default.is_some()).count();
-        // Entries of a map that has a default for its entries are no substitute for a property that has a default.
+        // Entries of a map that has a default for its entries do not replace a property that has a default.
         let counts = self.schema.entries().is_none_or(|entry| entry.default.is_none());
         if filled >= wanted && counts { Ok(()) } else { Err(unsettled()) }
     }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use portolan_gocompat::protowire::{bytes, double, message, number};
 use serde_json::Value;
 
-/// The media type of version 2. Clients ask for it with `v2@v1.0`, which is no valid media type to answer with.
+/// The media type of version 2. Clients ask for it with `v2@v1.0`, which is not a valid media type to answer with.
 pub const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// Media type of OpenAPI v3 documents in protobuf, `v3@v1.0`.
 pub const DOCUMENT_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";

@@ -15,7 +15,7 @@ use portolan_codec::decode::{self, MediaType};
 /// Applies a JSON patch, all operations or none.
 ///
 /// # Errors
-/// - 400 if `patch` is no list of objects.
+/// - 400 if `patch` is not a list of objects.
 /// - 413 above 10,000 operations.
 /// - 422, without a reason as in kube-apiserver, if an operation is invalid or does not apply, a `test` does not hold,
 ///   copies grow beyond 3 MiB, a hundred million list elements are moved, or the document gets deeper than 120 levels.
@@ -32,7 +32,7 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
 /// Parses the operations of a JSON patch that no client sent, such as a webhook's.
 ///
 /// # Errors
-/// Fails if it is no list of objects: the message of kube-apiserver's library.
+/// Fails if it is not a list of objects: the message of kube-apiserver's library.
 pub fn read_operations(patch: &[u8]) -> Result<Vec<Value>, String> {
     let operations = read_list(patch, "jsonpatch.Patch")?;
     operations.iter().try_for_each(|operation| check_object(operation, "jsonpatch.Operation"))?;

@@ -98,7 +98,7 @@ impl Question<'_> {
         answer
     }
 
-    /// Returns the same question about another name; `None` if that is no name.
+    /// Returns the same question about another name; `None` if that is not a name.
     pub(super) fn about(&self, name: &str) -> Option<Vec<u8>> {
         let mut query = self.id.to_be_bytes().to_vec();
         query.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
@@ -170,7 +170,7 @@ fn add_record(answer: &mut Vec<u8>, owner: u16, kind: u16, data: &[u8]) {
     answer[6..8].copy_from_slice(&count.to_be_bytes());
 }
 
-/// Returns a name as labels; `None` if it is no name.
+/// Returns a name as labels; `None` if it is not a name.
 fn encoded(name: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(name.len() + 2);
     for label in name.split('.') {

@@ -58,7 +58,7 @@ impl PluginInstallArgs {
     /// Runs the command.
     ///
     /// # Errors
-    /// Fails if a file of a name is there that is no such link, or a link cannot be made.
+    /// Fails if a file of a name is there that is not such a link, or a link cannot be made.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let program = std::env::current_exe().context("the path of this program is unknown")?;
         let dir = match &self.dir {

@@ -86,7 +86,7 @@ impl OutputFormat {
     }
 }
 
-/// Flags of commands whose results are no objects.
+/// Flags of commands whose results are not objects.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ReportFlags {
     /// Output format of the result.

@@ -8,8 +8,8 @@
 //! readers of the first continue.
 //!
 //! redb takes one failed read for the end of the disk, and fails all later reads. But an unreadable or damaged sector
-//! concerns only its page. So once the database is open, unreadable bytes are replaced by bytes that are no page. redb
-//! panics on them, which `crate::engine::guard` turns into an error of that read; all other reads work.
+//! concerns only its page. So once the database is open, unreadable bytes are replaced by bytes that are not a page.
+//! redb panics on them, which `crate::engine::guard` turns into an error of that read; all other reads work.
 
 use std::{
     collections::HashSet,

@@ -39,7 +39,7 @@ pub(super) enum SegmentHeader {
     Whole {
         /// Position in the log.
         lsn: u64,
-        /// Log position up to which the log was synced when the segment was begun, exclusive.
+        /// Log position up to which the log was synced when the segment was started, exclusive.
         synced: u64,
     },
 }

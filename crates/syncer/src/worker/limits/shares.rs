@@ -23,7 +23,7 @@ pub(in crate::worker) struct CopyDemand {
 }
 
 impl CopyDemand {
-    /// Returns the demand of an observed object; `None` when it is no copy.
+    /// Returns the demand of an observed object; `None` when it is not a copy.
     pub(in crate::worker) fn of_copy(object: &Value) -> Option<Self> {
         let cluster = CopyIdentity::of(object)?.cluster.parse().ok()?;
         Some(Self::of(cluster, object))

@@ -5,7 +5,7 @@ use super::super::super::{Errors, FieldError, view::At};
 const MAX_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 
-/// Checks a container that is no init container.
+/// Checks a container that is not an init container.
 pub(super) fn check(at: &At<'_>, errors: &mut Errors) {
     if at.has("restartPolicy") {
         at.supported("restartPolicy", &["Always", "Never", "OnFailure"], errors);

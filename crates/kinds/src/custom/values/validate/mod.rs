@@ -271,7 +271,7 @@ impl<'v> Node<'v> {
         outcome.matches += 1;
     }
 
-    /// Keys that are no properties.
+    /// Keys that are not properties.
     fn check_further(self, fields: &'v Map<String, Value>, outcome: &mut Outcome) {
         if matches!(self.schema.additional, Additional::Unsaid | Additional::Allowed(true)) {
             return;

@@ -80,7 +80,7 @@ pub(super) struct Responder {
     /// Resolver of all other names.
     resolver: SocketAddr,
     table: RwLock<ReadTable>,
-    /// Number of reads of the names that have begun.
+    /// Number of reads of the names that have started.
     begun: AtomicU64,
     /// Number of the last read that has ended.
     reads: watch::Sender<u64>,
@@ -217,7 +217,7 @@ impl Responder {
         let Some(_waits) = self.waiting.admit(client) else { return };
         let (begun, mut reads) = (self.begun.load(Ordering::Relaxed), self.reads.subscribe());
         self.wanted.notify_one();
-        // A read that has begun may have missed what was made meanwhile.
+        // A read that has started may have missed what was made meanwhile.
         let _ = timeout(PATIENCE, reads.wait_for(|read| *read > begun)).await;
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct RefusedRequest {
 }
 
 impl RefusedRequest {
-    /// Reads the answer of a refused request; a body that is no Status gives its text as the message.
+    /// Reads the answer of a refused request; a body that is not a Status gives its text as the message.
     pub(crate) fn read(code: u16, body: &[u8]) -> Self {
         let status: Value = serde_json::from_slice(body).unwrap_or_default();
         if status["kind"] == "Status" {

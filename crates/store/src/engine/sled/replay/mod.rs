@@ -267,7 +267,7 @@ impl ReplayedLog {
     }
 
     /// # Errors
-    /// Fails if more than one batch was begun after the apparent end.
+    /// Fails if more than one batch was started after the apparent end.
     fn refuse_later_batches(&self, strays: &[TornSegment], end: u64) -> KvResult<()> {
         let (numbers, mut batches) = (end / SEGMENT_LEN..=end / SEGMENT_LEN + MAX_SEGMENTS_AHEAD, 0);
         let after = self.places.range(end / SEGMENT_LEN * SEGMENT_LEN..).map(|(_, place)| *place);
