@@ -1,5 +1,4 @@
-//! Compares this crate with Kubernetes' own CEL: reads what `e2e/codegen/celcases` printed and tells where the two
-//! differ.
+//! Compares this crate with Kubernetes' own CEL: reads the output of `e2e/codegen/celcases` and prints the differences.
 //!
 //! `cargo run -p portolan-cel --example compare -- cases.jsonl`; ends with 1 where anything differs.
 
@@ -58,8 +57,8 @@ fn main() -> ExitCode {
         "{cases} schemas, {rules} rules: {verdicts} verdicts differ, {texts} error texts, {costs} estimates; \
          {objects} objects: {errors} verdicts differ, {spent} costs"
     );
-    // The grammar's own report is ANTLR's, and its words are not compared. A run over a map costs what its order makes
-    // it cost, and upstream's has none: a few of those may differ.
+    // The grammar's own report is ANTLR's, and its words are not compared. The cost of iterating over a map depends on
+    // its order, which is random in Go: a few results may differ.
     if cases > 0 && verdicts + texts + costs + errors == 0 && spent * 100 <= objects {
         ExitCode::SUCCESS
     } else {

@@ -30,7 +30,8 @@ pub enum Locality {
 }
 
 impl Locality {
-    /// Returns the locality of an address. An IPv6 address that embeds an IPv4 address has that one's.
+    /// Returns the locality of an address. An IPv6 address that embeds an IPv4 address has the locality of that
+    /// address.
     pub fn of(address: IpAddr) -> Self {
         let address = plain(address);
         match address {

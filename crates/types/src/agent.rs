@@ -1,4 +1,4 @@
-//! Identity of an agent: the physical cluster that it stands beside.
+//! Identity of an agent: the physical cluster that it serves.
 
 use std::fmt;
 

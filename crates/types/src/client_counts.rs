@@ -1,4 +1,4 @@
-//! Bounded uses by the address of a client, so that one client cannot take what all share.
+//! Bounded uses by the address of a client, so that one client cannot use up what all clients share.
 
 use std::{
     collections::HashMap,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-/// Longest path that is followed, in bytes. Validation of definitions allows no longer ones that mean anything.
+/// Longest path that is followed, in bytes. Validation of definitions rejects longer paths that have a meaning.
 const MAX_PATH: usize = 512;
 
 /// Paths to the wanted and the observed number of replicas, such as `.spec.replicas` and `.status.replicas`.

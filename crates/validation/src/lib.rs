@@ -74,7 +74,7 @@ pub fn validate_update(
     check_update(table, kind, subresource, old, new).into_causes()
 }
 
-/// Does the same, and returns the warnings as well.
+/// Validates like the function above, and also returns the warnings.
 pub fn check_update(table: &KindTable, kind: &Kind, subresource: Option<&str>, old: &Value, new: &Value) -> Errors {
     let mut errors = Errors::default();
     if subresource == Some("binding") {

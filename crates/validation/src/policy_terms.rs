@@ -1,5 +1,5 @@
 //! Parts of placement policies: expressions, terms about other workloads, groups of a spread, limits of replicas, and
-//! what they may not say together.
+//! forbidden combinations.
 
 use portolan_cel::PlacementExpression;
 use portolan_types::placement::{MovePace, Rollout};
@@ -24,7 +24,7 @@ pub(super) fn expression(at: &At<'_>, compile: fn(&str) -> Result<PlacementExpre
     }
 }
 
-/// Checks what the parts of a policy say together.
+/// Checks combinations of the parts of a policy.
 pub(super) fn contradictions(spec: &At<'_>, errors: &mut Errors) {
     let clusters = spec.child("clusters");
     let (named, excluded) = (clusters.get("names").as_array(), clusters.get("exclude").as_array());

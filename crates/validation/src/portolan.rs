@@ -269,7 +269,7 @@ fn drain(object: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Keeps what a drain is about, and its end: moves under way cannot be called back.
+/// Keeps the scope and the end of a drain: moves in progress cannot be revoked.
 fn drain_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec"), new.child("spec"));
     after.immutable(&before, "physicalClusters", errors);

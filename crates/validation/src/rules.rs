@@ -20,7 +20,7 @@ pub(super) enum Step {
     MetadataChange,
     /// The new state is good.
     Is(fn(&At<'_>, &mut Errors)),
-    /// The new state is good, given the old one where there was one.
+    /// Validates the new state, against the old state if there is one.
     Given(fn(Option<&At<'_>>, &At<'_>, &mut Errors)),
     /// The old state may become the new one.
     Became(fn(&At<'_>, &At<'_>, &mut Errors)),

@@ -70,7 +70,7 @@ impl MutatingPolicy {
     /// Returns true if the policy matches a request.
     ///
     /// # Errors
-    /// Fails if the evaluation takes longer than a brief one.
+    /// Fails if the evaluation exceeds the limit for brief evaluations.
     pub fn matches<'a>(
         &'a self,
         review: ReviewVariables<'a>,
@@ -83,7 +83,7 @@ impl MutatingPolicy {
     /// reason that it cannot be applied.
     ///
     /// # Errors
-    /// Fails if the evaluation takes longer than a brief one.
+    /// Fails if the evaluation exceeds the limit for brief evaluations.
     pub fn change<'a>(
         &'a self,
         index: usize,

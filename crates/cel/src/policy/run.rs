@@ -68,7 +68,7 @@ impl MatchConditions {
     /// Returns the result for a request. A condition that is false decides, even if others fail.
     ///
     /// # Errors
-    /// Fails if the evaluation takes longer than a brief one.
+    /// Fails if the evaluation exceeds the limit for brief evaluations.
     pub fn matches<'a>(
         &'a self,
         review: ReviewVariables<'a>,
@@ -110,7 +110,7 @@ impl ValidatingPolicy {
     /// Evaluates the policy for a request that it matches.
     ///
     /// # Errors
-    /// Fails if the evaluation takes longer than a brief one.
+    /// Fails if the evaluation exceeds the limit for brief evaluations.
     pub fn validate<'a>(
         &'a self,
         review: ReviewVariables<'a>,

@@ -234,7 +234,7 @@ impl ExpressionParser<'_> {
         Ok(left)
     }
 
-    /// A chain of operators is as deep as it is long.
+    /// A chain of operators nests as deep as it is long.
     fn grow(&mut self) -> Result<(), ParserStop> {
         self.deeper(|_| Ok(()))?;
         self.depth += 1;

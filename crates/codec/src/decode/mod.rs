@@ -1,4 +1,4 @@
-//! Strict decoding: bytes of a request become a canonical tree, in one walk along the schema.
+//! Strict decoding: converts the bytes of a request to a canonical tree, in one walk along the schema.
 //!
 //! The walk finds unknown and duplicate fields and wrong types, renders quantities and times canonically, drops fields
 //! that Go leaves out when empty and adds those it always writes. The same walk cleans trees after a patch. The table
@@ -357,7 +357,7 @@ pub fn error_of_tree(table: &KindTable, kind: &Kind, object: Value) -> Option<St
     walk.fault().map(|fault| fault.to_string())
 }
 
-/// Why a tree is not an object of its kind.
+/// Reason that a tree is not an object of its kind.
 #[derive(Debug, PartialEq)]
 pub struct Unfit(Fault);
 

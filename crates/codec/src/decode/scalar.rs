@@ -191,8 +191,8 @@ fn quantity_text(text: String) -> Result<Value, Misfit> {
     Ok(if settled == text { text.into() } else { settled.into_owned().into() })
 }
 
-/// Returns a time in its canonical form. The zero time is shown as null; of a time in seconds it is all of the first of
-/// them, as a fraction is not kept.
+/// Returns a time in its canonical form. The zero time is shown as null. A time in whole seconds has no fraction, so
+/// its whole first second is the zero time.
 fn time(text: &str, layout: Layout) -> Result<Value, Misfit> {
     let moment = time::parse(text, layout).map_err(Misfit::Text)?;
     let kept = match layout {

@@ -203,7 +203,7 @@ impl Scanner {
     }
 }
 
-/// Returns the number that ends before a place in JSON, as it is spelled there. Lines are counted from 1, columns in
+/// Returns the number that ends before a position in JSON, as written there. Lines are counted from 1, columns in
 /// bytes.
 pub(super) fn number_before(body: &[u8], line: usize, column: usize) -> Option<&str> {
     let line = body.split(|byte| *byte == b'\n').nth(line.checked_sub(1)?)?;
@@ -224,8 +224,8 @@ pub(super) enum Huge {
     AsTexts,
 }
 
-/// JSON in which `-0` is 0, which the usual reader takes for a float, and Go for an integer. `None` where there is
-/// nothing to change.
+/// JSON in which `-0` is replaced by `0`: serde_json reads `-0` as a float, Go as an integer. `None` if there is
+/// nothing to replace.
 pub(super) fn respelled(body: &[u8], huge: Huge) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut done = 0;

@@ -26,7 +26,7 @@ impl<'w, 't> Tree<'w, 't> {
         Self { walk: Some(walk), left: None }
     }
 
-    /// Fails where there are more nodes than are left, besides the outermost one.
+    /// Fails if there are more nodes than the remaining budget allows; the outermost node is not counted.
     pub(super) fn within(self, left: &'w Left) -> Self {
         Self { left: Some(left), ..self }
     }

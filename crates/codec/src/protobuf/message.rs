@@ -15,7 +15,8 @@ use portolan_kinds::{Field, FieldKind, KindTable, Scalar, TypeId, WireTarget};
 /// Nesting limit of messages. The deepest object of the table, JSON schemas aside, has about 20 levels.
 const MAX_DEPTH: u32 = 100;
 
-/// Messages allowed besides one per eight bytes: no object comes near, and JSON text needs as many bytes per object.
+/// Number of messages allowed in addition to one per eight bytes. Real objects have far fewer, and JSON text needs at
+/// least as many bytes per object.
 const SPARE_MESSAGES: usize = 4096;
 
 /// Decodes one body.

@@ -35,7 +35,7 @@ pub enum ProtobufError {
     /// A length or a number reaches over the end.
     #[error("unexpected EOF")]
     Truncated,
-    /// There is no byte, or none behind the magic ones.
+    /// There are no bytes, or none after the magic bytes.
     #[error("empty {0}")]
     Empty(&'static str),
     /// A length is beyond 63 bits.

@@ -48,8 +48,8 @@ pub(super) struct WireReader<'a> {
     /// All of the message.
     data: &'a [u8],
     at: usize,
-    /// Position after which no field begins. A field that begins before may end after it, as long as it is within the
-    /// message.
+    /// Position after which no field may begin. A field that begins earlier may end after it, but not after the end of
+    /// the message.
     end: usize,
 }
 

@@ -58,8 +58,8 @@ enum Operator {
 }
 
 impl JsonPathQuery {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`. `None` when it is none, or longer or
-    /// deeper than any that people write.
+    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`. `None` if it is not a path, or longer or
+    /// deeper than real paths are.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_TEXT {
             return None;

@@ -33,7 +33,7 @@ pub(super) fn check(pattern: &str) -> Result<(), String> {
 /// Repetition by `{2}`, `{2,}` or `{2,3}`.
 pub(super) struct Counts {
     low: u32,
-    /// None where there is no end to it.
+    /// `None` if there is no closing delimiter.
     high: Option<u32>,
     /// Bytes that it is written with.
     pub(super) length: usize,
@@ -347,7 +347,7 @@ impl<'p> Reader<'p> {
         let mut value = None;
         loop {
             match self.next()? {
-                // Go takes surrogates for characters, too.
+                // Go accepts surrogates as characters, too.
                 '}' => return value.map(|value| char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)),
                 digit => {
                     let next = value.unwrap_or(0_u32) * 16 + digit.to_digit(16)?;

@@ -29,7 +29,7 @@ pub struct Definition {
     pub is_established: bool,
     /// It is being deleted.
     pub is_deleting: bool,
-    /// True if the status is up to date, as far as this definition alone shows it.
+    /// True if the status is up to date, judged by this definition alone.
     pub is_settled: bool,
     /// Its kinds, once it is established.
     pub table: Option<Arc<KindTable>>,

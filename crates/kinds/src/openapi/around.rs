@@ -29,7 +29,7 @@ enum Answer {
     Text(&'static str),
 }
 
-/// One document: of one path, at which there is one thing to read.
+/// Document of a single path with a single operation.
 struct Around {
     /// The path without its slashes, which is the document's name in the index.
     name: String,
@@ -75,7 +75,7 @@ impl Around {
 }
 
 /// Returns the documents beside those of versions, by their names in the index. `groups` are those that come with the
-/// server: of groups that definitions make there are none.
+/// server: groups that definitions add have no documents here.
 pub fn around<'a>(groups: impl IntoIterator<Item = &'a str>, texts: &dyn Texts) -> Vec<(String, Value)> {
     let own = [
         Around::new("api", "core", "getCoreAPIVersions", Answer::Object("APIVersions")),

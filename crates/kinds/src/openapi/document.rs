@@ -13,8 +13,9 @@ use crate::{Kind, KindTable, TypeId};
 pub(super) const TITLE: &str = "Kubernetes";
 pub(super) const CUSTOM_TITLE: &str = "Kubernetes CRD Swagger";
 
-/// Returns the index at `/openapi/v3`, of the names of documents and their hashes: each document's URL carries its
-/// [`hash`]. The URLs have no prefix of a logical cluster: clients put their own before what starts with `/openapi/v3`.
+/// Returns the index at `/openapi/v3`, of the names of documents and their hashes: each document's URL contains its
+/// [`hash`]. The URLs do not have the prefix of a logical cluster: clients add theirs to paths that start with
+/// `/openapi/v3`.
 pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value {
     let entries = documents
         .into_iter()
@@ -136,7 +137,7 @@ pub(super) fn add_schemas(
     }
 }
 
-/// The versions of groups that client-go 0.36 knows, served or not. The options kinds belong to every version: each
+/// Versions of groups that client-go 0.36 knows, served or not. The options kinds belong to every version: each
 /// document of Kubernetes' own kinds names its version, those of custom resources name all of these.
 const CLIENT_VERSIONS: [(&str, &str); 22] = [
     ("", "v1"),
@@ -163,7 +164,7 @@ const CLIENT_VERSIONS: [(&str, &str); 22] = [
     ("storagemigration.k8s.io", "v1beta1"),
 ];
 
-/// Those that kube-apiserver knows besides. The document of OpenAPI v2 names all that it knows.
+/// Further versions that kube-apiserver knows. The document of OpenAPI v2 names all of them.
 const SERVER_VERSIONS: [(&str, &str); 4] = [
     ("admission.k8s.io", "v1 v1beta1"),
     ("apiextensions.k8s.io", "v1 v1beta1"),

@@ -274,7 +274,8 @@ fn kinds_made_at_run_time_are_published_alike() {
     assert!(patch["responses"]["200"]["content"].get("application/vnd.kubernetes.protobuf").is_none());
 }
 
-/// One definition for each schema, no reference that leads nowhere, and no kind named twice: Argo CD takes none of it.
+/// One definition for each schema, no dangling reference, and no kind with two definitions: Argo CD rejects each of
+/// these.
 #[test]
 fn the_v2_document_is_whole() {
     let swagger = swagger(all().values());

@@ -20,7 +20,7 @@ const OWN: [&str; 3] = [
 ];
 /// Entry of the fields that all of our own kinds have.
 const COMMON: &str = "*";
-/// Entry of the type itself among those of its fields.
+/// Key of the description of the type itself, beside those of its fields.
 const ITSELF: &str = "";
 
 /// Descriptions of Portolan's and kcp's kinds.

@@ -37,8 +37,8 @@ impl Surface {
         BUILTIN.get_or_init(|| Arc::new(Self::over(Vec::new()))).clone()
     }
 
-    /// Returns the built-in kinds and those of `tables`, which are laid over the built-in table. Of two with the same
-    /// name the first counts, and the built-in ones count before all.
+    /// Returns the built-in kinds and those of `tables`, which are laid over the built-in table. If several kinds have
+    /// the same name, built-in kinds win, then the first of `tables`.
     pub fn over(tables: Vec<Arc<KindTable>>) -> Self {
         let tables: Box<[_]> = std::iter::once(KindTable::shared()).chain(tables).collect();
         let (mut resources, mut kinds) = (HashMap::new(), HashMap::new());

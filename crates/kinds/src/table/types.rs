@@ -13,7 +13,7 @@ pub struct TypeId(pub(super) u32);
 pub struct Type {
     /// The OpenAPI definition name, such as `io.k8s.api.core.v1.PodSpec`.
     pub name: Arc<str>,
-    /// Set for leaves: their JSON form is not an object described by `fields`.
+    /// True for leaves: their JSON form is not an object described by `fields`.
     pub special: Option<Special>,
     /// Server-side apply treats a value of this type as one.
     pub atomic: bool,
@@ -169,7 +169,7 @@ impl Field {
 pub enum FieldKind {
     /// A plain value.
     Scalar(Scalar),
-    /// A value with a form of its own.
+    /// A value with a special form.
     Special(Special),
     /// An object with known fields.
     Message(TypeId),

@@ -9,8 +9,8 @@ use super::{
     shape::{Form, OwnershipShape, field_element},
 };
 
-/// All leaves of `value`, entries of maps and elements of lists. Declared fields that are objects or lists are no
-/// members themselves, unless they are empty.
+/// Collects all leaves of `value`, entries of maps and elements of lists. Declared fields that are objects or lists are
+/// no members themselves, unless they are empty.
 pub(super) fn collect(shape: OwnershipShape<'_>, value: &Value) -> FieldSet {
     match shape.form(Some(value)) {
         Form::Whole => FieldSet::default(),

@@ -67,7 +67,7 @@ impl Created<'_> {
     }
 }
 
-/// Returns a value that meets nothing: it and everything in it.
+/// Returns the set for a value without a counterpart: the value and everything in it.
 fn whole(shape: OwnershipShape<'_>, value: &Value) -> Value {
     let mut contents = whole_contents(shape, value);
     if !contents.is_empty() {

@@ -22,7 +22,7 @@ pub(super) const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 pub(super) struct ManagerId {
     pub(super) manager: String,
     pub(super) applied: bool,
-    /// Empty for entries of apply: a manager has one of them in whatever version it applies.
+    /// Empty for entries of apply: a manager has a single one, whatever version it applies.
     api_version: String,
     subresource: String,
 }
@@ -109,7 +109,7 @@ impl Managers {
         entries.iter().map(decode_entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Reads those of an object, none where they are malformed.
+    /// Reads the entries of an object; returns none if they are malformed.
     pub(super) fn of(object: &Value) -> Self {
         Self::decode(managed_fields(object)).unwrap_or_default()
     }
@@ -140,7 +140,7 @@ impl Managers {
         self.0.iter()
     }
 
-    /// Returns all entries but that of `id`.
+    /// Returns all entries except that of `id`.
     pub(super) fn others<'a>(&'a self, id: &'a ManagerId) -> impl Iterator<Item = (&'a ManagerId, &'a Entry)> {
         self.0.iter().filter(move |(other, _)| *other != id)
     }
@@ -180,7 +180,7 @@ impl Managers {
         self.0.retain(|_, entry| !entry.fields.is_empty());
     }
 
-    /// Gives `fields` to a manager besides those it has.
+    /// Adds `fields` to those of a manager.
     pub(super) fn give(&mut self, id: ManagerId, api_version: &str, fields: FieldSet, time: Option<String>) {
         let before = self.0.remove(&id).map(|entry| entry.fields).unwrap_or_default();
         let fields = before.union(fields);

@@ -15,7 +15,7 @@ pub enum Touched {
     Within(BTreeMap<String, Touched>),
     /// The value is the patch's.
     Replaced,
-    /// The value is the one that was at this path, given by its keys.
+    /// The value equals the one at this path, which is given by its keys.
     Taken(Vec<String>),
 }
 

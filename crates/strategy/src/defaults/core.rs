@@ -65,7 +65,7 @@ fn is_latest(image: &str) -> bool {
     }
 }
 
-/// The grammar of image references, that of the module `github.com/distribution/reference`.
+/// Grammar of image references, as in the module `github.com/distribution/reference`.
 static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
     let part = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
     let domain = format!(r"(?:{part}(?:\.{part})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?");
@@ -270,7 +270,7 @@ fn network_policy(spec: &mut Fields) {
     }
 }
 
-/// Rules that are given in part are completed with the standard ones; rules that are missing come from the table.
+/// Partial rules are completed with the standard ones; missing rules come from the table.
 fn scaling_behavior(behavior: &mut Fields) {
     let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});

@@ -30,7 +30,7 @@ pub(super) enum Label {
     Name,
     /// `metadata.namespace`.
     Namespace,
-    /// The first of these JSON pointers that holds something not empty.
+    /// First nonempty value at these JSON pointers.
     Text(&'static [&'static str]),
     /// A boolean; `false` where it is missing.
     Flag(&'static str),

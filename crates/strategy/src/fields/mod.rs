@@ -16,8 +16,8 @@ use portolan_kinds::Kind;
 /// Maximum of bytes in a selector.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// Terms of a field selector as a client wrote them, in the order in which they are checked: that of their text. They
-/// are not checked against a kind yet.
+/// Terms of a field selector as the client wrote them, sorted by their text, which is the order of the checks. They are
+/// not checked against a kind yet.
 #[derive(Clone, Debug, Default)]
 pub struct FieldTerms(Vec<FieldTerm>);
 

@@ -1,5 +1,5 @@
 //! Allocation of cluster IPs and node ports, which depends on the state of a logical cluster: the needs of a Service,
-//! the order of candidates, and the way to record a choice. The caller knows the allocated values.
+//! the order of candidates, and the way to record a choice. The caller tracks the allocated values.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -73,7 +73,7 @@ pub fn needs_cluster_ip(new: &Value, old: Option<&Value>) -> ClusterIp {
     }
 }
 
-/// A range of addresses for Services, such as `10.96.0.0/12`. Its first and last address are never given out.
+/// A range of addresses for Services, such as `10.96.0.0/12`. Its first and last address are never allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     base: u32,
@@ -107,7 +107,7 @@ impl AddressRange {
         }
     }
 
-    /// Returns the address of the logical cluster's own API Service: the first that is given out.
+    /// Returns the address of the logical cluster's own API Service: the first that can be allocated.
     pub fn first(self) -> Ipv4Addr {
         Ipv4Addr::from(self.base + 1)
     }
@@ -134,7 +134,7 @@ pub fn set_cluster_ip(service: &mut Value, address: IpAddr) {
     list_address(service);
 }
 
-/// Old clients give the first address alone; the list alone is refused.
+/// Old clients set only the first address; a list without it is refused.
 pub(super) fn list_address(service: &mut Value) {
     let Some(fields) = service.as_object_mut() else { return };
     let spec = child_mut(fields, "spec");

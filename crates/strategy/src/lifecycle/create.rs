@@ -72,7 +72,7 @@ pub fn wipe_system_fields(object: &mut Value) {
     }
 }
 
-/// Takes out owners that are named twice. The uids of those, once for each time too many.
+/// Removes duplicate owners. Returns their uids, once for each removed entry.
 pub fn name_owners_once(object: &mut Value) -> Vec<String> {
     let Some(owners) = object::metadata_mut(object).get_mut("ownerReferences").and_then(Value::as_array_mut) else {
         return Vec::new();

@@ -196,11 +196,12 @@ pub fn delete_options() -> GroupKind {
 /// Result of a delete request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// The object goes at once. Its last state.
+    /// The object is removed at once. Contains its last state.
     Remove(Value),
-    /// A pod to which no time is left: it is to be stored like this, with its deletionTimestamp, and then goes at once.
+    /// A pod without a grace period: it is stored in this state, with its deletionTimestamp, and removed right
+    /// afterwards.
     MarkAndRemove(Value),
-    /// The object is to be stored like this, with its deletionTimestamp, and goes later.
+    /// The object is stored in this state, with its deletionTimestamp, and removed later.
     Mark(Value),
     /// The deletion is already in progress as requested, and nothing is written. Holds the present state.
     Already(Value),
@@ -324,7 +325,8 @@ fn mark(object: &mut Value, at: Timestamp, grace: i64) {
     }
 }
 
-/// Gives a pod the time it has left. `false` when it is already deleting and would not get less.
+/// Sets the remaining grace period of a pod. Returns false if the pod is already being deleted and the period would not
+/// get shorter.
 fn give_grace(pod: &mut Value, options: &DeleteOptions, now: Timestamp) -> bool {
     let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
     if !object::is_deleting(pod) {

@@ -1,4 +1,4 @@
-//! Fields that are behind gates which are closed in this version: they are dropped, unless the old state has such
+//! Fields of feature gates that are disabled in this version: they are dropped, unless the old state has such
 //! already.
 
 use serde_json::{Map, Value};

@@ -136,7 +136,7 @@ impl<'a> WriteContext<'a> {
         check: impl Fn(&Value) -> Vec<StatusCause>,
     ) -> Vec<StatusCause> {
         let causes = check(object);
-        // Only such a text can be about it, and reading all again takes as much memory as the object.
+        // Only a text of this form can name the field, and parsing everything again takes as much memory as the object.
         let shows_nothing = causes.iter().any(|cause| cause.message.contains("null"));
         let sent = if shows_nothing { self.sent.and_then(|sent| sent()) } else { None };
         let Some(sent) = sent else { return causes };

@@ -60,8 +60,8 @@ pub(super) fn is_asked(service: &Value) -> bool {
     spec_text(service, "type") == "LoadBalancer" && spec_text(service, "externalTrafficPolicy") == "Local"
 }
 
-/// Indices into `spec.ports` of the ports that need a node port which the Service does not give. Those of a new one
-/// that have one number share theirs.
+/// Indices into `spec.ports` of the ports that need a node port and have none. In a new Service, ports of the same
+/// number share a node port.
 pub fn needs_node_ports(service: &Value, is_new: bool) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut of_number: HashMap<i64, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Strategies of kinds: changes of a client's object apart from defaults and validation.
+//! Strategies of kinds: changes to a client's object other than defaults and validation.
 
 use portolan_types::{
     Status,
@@ -268,7 +268,7 @@ fn update(ctx: &WriteContext<'_>, kind: &Kind, subresource: Option<&str>, (old, 
         Some("finalize") => copy(old, new, "status"),
         Some("approval") => approval(ctx, old, new),
         Some("ephemeralcontainers") => only_in_spec(old, new, &["ephemeralContainers"]),
-        // Made by `bind` from the stored pod: spec and status at once.
+        // Built by `bind` from the stored pod: changes spec and status together.
         Some("binding") => {}
         Some("resize") => resized(old, new),
         Some(_) | None => main_update(ctx, kind, old, new),

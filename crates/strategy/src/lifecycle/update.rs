@@ -22,7 +22,7 @@ pub enum Update {
     Unchanged,
     /// The object to store.
     Changed(Value),
-    /// The last thing that held a deleting object is gone: it is to be removed. Its last state.
+    /// The last finalizer of an object that is being deleted is gone: it must be removed. Contains its last state.
     Removed(Value),
 }
 

@@ -41,7 +41,7 @@ pub struct ClaimsAsk<'a> {
     pub old: Option<&'a ChargedClaims>,
     /// New charge; `None` for none.
     pub new: Option<&'a ChargedClaims>,
-    /// They are there in any case: they are charged whatever the limit.
+    /// The objects exist in any case, so they are charged even beyond the limit.
     pub forced: bool,
 }
 
@@ -72,8 +72,8 @@ pub(super) fn together(each: &Amounts, count: i64) -> Amounts {
 /// credited at once.
 ///
 /// # Errors
-/// Fails if one of them would be exceeded, has no usage yet, or limits amounts that the pod does not set; not if the
-/// charge is forced or uses no more than before.
+/// Fails if one of them would be exceeded, has no usage yet, or limits amounts that the pod does not set; but never if
+/// the charge is forced or does not increase the usage.
 pub fn charge_pods(quotas: &[Value], ask: &PodChargeRequest<'_>) -> Result<Vec<(usize, Value)>, Refusal> {
     let counted = |quota: &Value, pods: Option<&ChargedPods>| {
         let pods = pods.filter(|pods| pods.count > 0 && scopes::match_pods(quota, pods));

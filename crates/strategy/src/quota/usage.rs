@@ -18,7 +18,7 @@ const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 const MOST_DEVICES: i64 = 32;
 /// Prefix of requests in the names of quotas.
 const REQUESTS: &str = "requests.";
-/// Names that each kind has always had for the number of its objects.
+/// Old quota names for the number of objects of a kind.
 const ALIASES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
 const POD_NAMES: [&str; 10] = [
     "cpu",

@@ -1,4 +1,4 @@
-//! Bindings, read once from their objects and found by whom they name.
+//! Bindings, parsed once and indexed by their subjects.
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 

@@ -100,8 +100,7 @@ impl PolicyRule {
         self.verbs.len().saturating_mul(named.saturating_add(self.non_resource_urls.len()))
     }
 
-    /// Returns the rule taken apart into rules of one verb on one thing each, so that covering can be checked one by
-    /// one.
+    /// Splits the rule into rules of one verb on one resource or path each, so that coverage can be checked one by one.
     pub(super) fn atoms(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
         let mut atoms = Vec::new();

@@ -157,7 +157,7 @@ fn placed(row: &Row<'_>, field: &str) -> String {
     format::or_none(placed.and_then(|condition| condition[field].as_str()).unwrap_or_default().to_owned())
 }
 
-/// `east(2/3)` where pods are counted; `east` where there are none and all is well; `east(Pending)`, `east(Conflict)`,
+/// `east(2/3)` if pods are counted; `east` if they are not and the copy is healthy; `east(Pending)`, `east(Conflict)`,
 /// `east(2/3,leaving)`.
 fn copy(copy: &Value) -> String {
     let number = |field: &str| copy[field].as_i64();

@@ -17,7 +17,7 @@ const NOT_STORED: [&str; 8] = [
     "TokenReview",
 ];
 
-/// Returns the values of a field in all of some objects; of a list or a map, those of its elements.
+/// Returns the values of a field in several objects; for a list or a map, those of its elements.
 fn values_of<'v>(kind: &FieldKind, values: Vec<&'v Value>) -> Vec<&'v Value> {
     match kind {
         FieldKind::List(element) => {

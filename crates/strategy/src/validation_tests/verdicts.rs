@@ -73,7 +73,7 @@ fn lines(causes: Vec<StatusCause>) -> Vec<String> {
     causes.into_iter().map(|cause| format!("{}: {} {}", cause.field, cause.reason, short(&cause.message))).collect()
 }
 
-/// Messages that are longer are written down as their beginning and a hash of all of it.
+/// Longer messages are recorded as their beginning and a hash of the whole message.
 const LONGEST: usize = 256;
 const BEGINNING: usize = 48;
 
@@ -215,7 +215,7 @@ fn every_verdict_is_that_of_the_real_registries() {
     assert!(wrong.is_empty(), "{} of {all} differ, by base:\n{shown}", wrong.len());
 }
 
-/// Returns an object in its stored form, with its given status.
+/// Returns an object in its stored form, and keeps its status.
 fn stored(ctx: &WriteContext<'_>, kind: &Kind, object: Value) -> Value {
     let mut object = defaulted(ctx, kind, object);
     object["metadata"]["resourceVersion"] = "1".into();

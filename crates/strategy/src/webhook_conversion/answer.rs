@@ -12,7 +12,7 @@ const KIND: &str = "ConversionReview";
 /// Source of the types of Go's client, as shown in messages.
 const SCHEME: &str = "pkg/util/webhook/client.go:71";
 
-/// Kinds besides reviews that the codec knows in both versions of the group.
+/// Kinds other than reviews that the codec knows in both versions of the group.
 const KNOWN: [&str; 9] = [
     "CustomResourceDefinition",
     "CustomResourceDefinitionList",

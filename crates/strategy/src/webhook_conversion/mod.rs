@@ -28,7 +28,7 @@ fn kind(object: &Value) -> &str {
     object.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A question to a webhook: objects of one kind, none of which is in the desired version.
+/// Conversion request to a webhook: objects of one kind, all in other versions than the desired one.
 #[derive(Debug)]
 pub struct Review<'a> {
     is_v1: bool,
@@ -124,7 +124,7 @@ impl<'a> Review<'a> {
 /// # Errors
 /// Go's error for an object without a kind.
 fn check_kind(converted: &Value) -> Result<(), String> {
-    // A version of too many parts leaves none of the kind.
+    // If the version has too many parts, the kind is empty too.
     if !kind(converted).is_empty() && api_version(converted).matches('/').count() < 2 {
         return Ok(());
     }

@@ -93,7 +93,7 @@ pub fn identity_of(key: &[u8]) -> String {
 /// Reference to an export, as bindings and endpoint slices have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReference {
-    /// Path of the export's workspace; `None` for that of the reference.
+    /// Path of the export's workspace; `None` for the workspace of the reference.
     pub path: Option<LogicalClusterPath>,
     /// Name of the export.
     pub name: ObjectName,

@@ -23,12 +23,12 @@ pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// work. kube-apiserver has no such bound.
 pub const MAX_MOVED_ELEMENTS: usize = 100_000_000;
 
-/// Deepest document, in levels of lists and objects: less than what can be read, so that it can be read back with all
-/// that the server adds.
+/// Maximum depth of a document, in levels of lists and objects. It is below the limit for reading, so that the document
+/// can be read back with the fields that the server adds.
 pub const MAX_DEPTH: usize = 120;
 
-/// Number of times that the real depth of a document is looked up within one budget, because operations might have made
-/// it too deep.
+/// Number of times within one budget that the depth of a document is measured, because operations might have made it
+/// too deep.
 const MAX_MEASURED: usize = 64;
 
 /// Reason that the operations of a patch do not apply to a document, in the words of kube-apiserver's library.
@@ -61,7 +61,7 @@ pub struct PatchBudget {
 }
 
 impl PatchBudget {
-    /// Counts the elements of a list behind a place at which one comes or goes, before they are moved.
+    /// Counts the elements of a list after the position of an insertion or removal, before they are moved.
     fn take_moved(&mut self, elements: usize) -> Result<(), String> {
         self.moved_elements = self.moved_elements.saturating_add(elements);
         self.is_exceeded = self.moved_elements > MAX_MOVED_ELEMENTS;
@@ -99,7 +99,7 @@ fn too_deep() -> PatchFailure {
     PatchFailure::Budget("the document becomes too deep".to_owned())
 }
 
-/// Applies the operations of a JSON patch, all or none, within a budget of its own.
+/// Applies all operations of a JSON patch or none, within a separate budget.
 ///
 /// # Errors
 /// The first operation that does not apply, or that exceeds the budget.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{InvalidSelector, Requirement, RequirementTest, key_faults, value_faults};
 
-/// Token of a selector. Keys, values, `in` and `notin` are all words, which their position tells apart.
+/// Token of a selector. Keys, values, `in` and `notin` are all words; only their position distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum SelectorToken<'t> {
     End,

@@ -34,7 +34,7 @@ pub enum DefinitionSync {
     /// The physical cluster has to serve the kind by itself.
     #[default]
     None,
-    /// The definition goes there too, unless another one of the name is there.
+    /// The definition is copied there too, unless the physical cluster has another definition of that name.
     Sync,
 }
 

@@ -12,7 +12,7 @@ use crate::names::Uid;
 pub const MAX_DRAINED_CLUSTERS: usize = 16;
 /// Most objects that a `Drain` may move at once.
 pub const MAX_MOVING: u32 = 1_000;
-/// Objects that a `Drain` moves at once if its budget does not say.
+/// Default number of objects that a `Drain` moves at once.
 pub const DEFAULT_MAX_MOVING: u32 = 5;
 /// Replicas that a `Drain` may make unavailable if its budget does not say.
 pub const DEFAULT_MAX_UNAVAILABLE: u32 = 1;
@@ -30,7 +30,7 @@ pub const MAX_EARLIER_MARKS: usize = 4;
 pub struct DrainSpec {
     /// Names of the physical clusters; immutable, 1 to [`MAX_DRAINED_CLUSTERS`].
     pub physical_clusters: Vec<String>,
-    /// Limits on what it does at once.
+    /// Limits on concurrent moves.
     #[serde(skip_serializing_if = "DrainBudget::is_default")]
     pub budget: DrainBudget,
     /// Treatment of objects that cannot move.
@@ -49,7 +49,7 @@ pub struct DrainSpec {
     pub expect_plan: String,
 }
 
-/// Limits on what a `Drain` does at once.
+/// Limits on the concurrent moves of a `Drain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainBudget {
@@ -366,8 +366,8 @@ pub enum DrainStage {
 }
 
 impl DrainMark {
-    /// Returns the mark with that of an earlier `Drain` behind it. An earlier mark of the same `Drain` is replaced, and
-    /// the marks behind it stay. Marks beyond [`MAX_EARLIER_MARKS`] are dropped.
+    /// Returns the mark, followed by the mark of an earlier `Drain`. An earlier mark of the same `Drain` is replaced,
+    /// and the marks behind it stay. Marks beyond [`MAX_EARLIER_MARKS`] are dropped.
     #[must_use]
     pub fn replacing(mut self, earlier: Option<Box<Self>>) -> Self {
         self.earlier = match earlier {

@@ -422,7 +422,8 @@ fn is_none_asked(n: &u32) -> bool {
 pub struct WorkloadTerm {
     /// Labels of the other workloads.
     pub selector: LabelSelectorSpec,
-    /// Label of physical clusters, such as `region`: those of one value count as one. Each by itself when empty.
+    /// Label of physical clusters, such as `region`: those of one value count as one. If empty, each physical cluster
+    /// counts by itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub topology_key: String,
 }

@@ -13,7 +13,7 @@ pub struct OrdinalRange {
 }
 
 impl OrdinalRange {
-    /// Creates the range of `count` ordinals from `first` on. A negative count is none.
+    /// Creates the range of `count` ordinals that starts at `first`. A negative count gives an empty range.
     pub fn starting_at(first: i64, count: i64) -> Self {
         Self { first, end: first.saturating_add(count.max(0)) }
     }

@@ -26,7 +26,7 @@ pub const MAX_PLAN_FENCES: usize = 64;
 
 /// Returns the key of the plan fence of a logical cluster, an object of Portolan's own bookkeeping. Each write of an
 /// input of plans there through the API writes it too, and the one of [`LogicalClusterId::SYSTEM`], which is the fence
-/// of all. So its revision tells that an input was written since a plan, also one that did not exist then.
+/// of all. So its revision shows that an input was written or created since a plan.
 pub fn plan_fence(of: LogicalClusterId) -> ObjectKey {
     ObjectKey::cluster_scoped(of, plan_fences(), "plans".parse().expect("the name is a constant"))
 }

@@ -259,7 +259,7 @@ pub fn placement_name(resource: &GroupResource, name: &str) -> String {
     if fits(&plain) {
         return plain;
     }
-    // FNV-1a: stable for ever, and a clash only makes the younger object's Placement wait.
+    // FNV-1a: the hash never changes, and a collision only makes the younger object's Placement wait.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     format!("{resource}-{hash:016x}")
 }
@@ -308,7 +308,7 @@ pub struct ProjectionSource {
     #[serde(default, rename = "isUsed", skip_serializing_if = "is_false")]
     pub is_used: bool,
     /// Hashes of the labels and annotations that it had downstream when it was shown last, by `labels/<key>` and
-    /// `annotations/<key>`: what the upstream object has otherwise was changed upstream.
+    /// `annotations/<key>`: a different value in the upstream object was set upstream.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shown: BTreeMap<String, String>,
 }

@@ -222,12 +222,12 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 0..200)
 }
 
-/// A queue, and what must be true of it.
+/// A queue, and a model of its expected state.
 struct Checked {
     queue: WorkQueue<Key, Duration>,
     now: Duration,
     in_hand: Vec<Key>,
-    /// Asked for, and not started since.
+    /// Requested, and not started since.
     owed: HashSet<Key>,
     /// Told not to come before.
     held: HashMap<Key, Duration>,

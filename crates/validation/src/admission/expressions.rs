@@ -1,4 +1,4 @@
-//! Expressions: the one place through which those of admissionregistration.k8s.io go.
+//! Checks of all expressions of admissionregistration.k8s.io.
 
 use portolan_cel::policy::CompiledExpression;
 

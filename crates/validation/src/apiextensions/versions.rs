@@ -11,7 +11,7 @@ const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float
 const MAX_WARNING: usize = 256;
 const MAX_SELECTABLE: usize = 8;
 
-/// Fields to select by that were too many before may stay.
+/// Too many selectable fields are tolerated if the old object has as many.
 pub(super) const OLD_SELECTABLE: &str = "too many fields to select by";
 
 pub(super) fn deprecation(version: &At<'_>, errors: &mut Errors) {

@@ -71,12 +71,12 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// The signer of times when there was only one.
+/// Signer from the time when Kubernetes had only one.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 /// Shortest duration that a request may ask for, in seconds.
 const MIN_SECONDS: i64 = 600;
 
-/// Validates a request; errors that the old one has are forgiven.
+/// Validates a request; errors that the old request has too are tolerated.
 fn request(old: Option<&At<'_>>, new: &At<'_>, errors: &mut Errors) {
     let spec = new.child("spec");
     let before = |rule: fn(&At<'_>) -> bool| old.is_some_and(rule);

@@ -21,11 +21,11 @@ pub(super) fn check_request(encoded: &str) -> Result<(), String> {
     with_request(encoded, check_signature)
 }
 
-/// Returns the organizations in the subject of a certificate that `encoded`, PEM behind base64, requests: the groups of
-/// a client.
+/// Returns the organizations in the subject of a certificate request, given as PEM in base64. They are the client's
+/// groups.
 ///
 /// # Errors
-/// Fails if it is not a request, or names one in letters that cannot be read.
+/// Fails if it is not a request, or if an organization is in an unsupported encoding.
 pub fn requested_organizations(encoded: &str) -> Result<Vec<String>, String> {
     with_request(encoded, |request| {
         let names = request.certification_request_info.subject.iter_organization();
@@ -83,7 +83,7 @@ fn algorithm(request: &X509CertificationRequest<'_>, key: &SubjectPublicKeyInfo<
     Some(found)
 }
 
-/// Certificates in PEM behind base64; none at all is fine.
+/// Checks certificates, given as PEM in base64. An empty value is valid.
 pub(super) fn check_certificates(encoded: &str) -> Result<(), String> {
     if encoded.is_empty() {
         return Ok(());

@@ -37,7 +37,8 @@ pub(super) struct ParsedYaml {
 /// # Errors
 /// Go's message for text that it cannot parse or cannot convert to JSON.
 pub(super) fn read(body: &[u8]) -> Result<ParsedYaml, String> {
-    // Most clients send JSON, which is read far faster as such; in it long keys, tabs and pairs of surrogates are fine.
+    // Most clients send JSON, which a JSON parser reads far faster. In JSON, long keys, tabs and surrogate pairs are
+    // allowed.
     if let Some(read) = json::read(body) {
         return read;
     }

@@ -37,7 +37,7 @@ pub(super) struct YamlReader<'d> {
 
 /// Budget of aliases.
 struct AliasBudget {
-    /// Nodes of the tree, with those of the document, which alone has fewer than the maximum.
+    /// Nodes of the tree and of the document. The document alone has fewer than the maximum.
     nodes: usize,
     /// Nodes that aliases expanded to.
     aliased: usize,

@@ -1,4 +1,4 @@
-//! Checks of values besides their types.
+//! Checks of values other than their types.
 
 use serde_json::{Number, Value};
 

@@ -1,11 +1,11 @@
-//! Result of a validation in kube-apiserver's order. Order, and how much of a value fits, decide which faults of
-//! `oneOf` and the like are reported.
+//! Result of a validation in kube-apiserver's order. The order, and the matching part of the value, determine which
+//! errors of `oneOf` and similar are reported.
 
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
 
-/// Most things that are reported of one object.
+/// Maximum number of errors that are reported for one object.
 const MAX_TOLD: usize = 200;
 
 /// Fault of a value.
@@ -13,7 +13,7 @@ const MAX_TOLD: usize = 200;
 pub(super) enum Fault {
     /// It is missing.
     Required,
-    /// The value is none of the allowed ones.
+    /// The value is not in the enumeration.
     Enum(Value, Vec<Value>),
     /// It is longer than this.
     TooLong(i64),
@@ -27,7 +27,7 @@ pub(super) enum Fault {
     Whole,
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug)]
 pub(super) struct ValueFault {
     /// Path in the notation of kube-apiserver's validator.

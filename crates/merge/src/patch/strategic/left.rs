@@ -53,7 +53,7 @@ fn of_value(live: Option<&Value>, patch: &mut Value, (key, shape): (&str, PatchS
     }
 }
 
-/// Elements that meet none of their key stay as they are, and so does a list that replaces another.
+/// Elements without a counterpart of the same key stay unchanged, and so does a list that replaces another.
 fn of_elements(live: &[Value], patch: &mut [Value], (key, shape): (&str, PatchShape<'_>)) {
     if patch.iter().any(|element| element.get(PATCH).is_some_and(|directive| directive == "replace")) {
         return;

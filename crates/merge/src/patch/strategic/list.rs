@@ -24,7 +24,7 @@ pub(super) fn merge(live: Vec<Value>, patch: Vec<Value>, field: &FieldShape<'_>)
     match obey_directives(live, patch, key)? {
         Obeyed::Replaced(list) => order::arrange(list.clone(), &[], &list, Some(key)),
         Obeyed::Left(live, patch) => {
-            // An element that is deleted and added again stood nowhere.
+            // An element that is deleted and added again has no previous position.
             let (before, wanted) = (live.clone(), patch.clone());
             let merged = merge_elements(live, patch, key, field.value)?;
             order::arrange(merged, &wanted, &before, Some(key))
