@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::{runtime::Runtime, task::JoinSet};
 use tower::ServiceExt as _;
 
-/// Writes at once.
+/// Number of concurrent writes.
 const AT_ONCE: usize = 32;
 const POLICIES: usize = 10;
 

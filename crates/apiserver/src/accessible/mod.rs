@@ -24,13 +24,13 @@ const LIMITS: (usize, usize) = (500, 1000);
 /// Logical clusters that one answer decides on, and the time for it: an answer ends then, and can be continued.
 const MAX_DECIDED: usize = 2000;
 const MAX_TIME: Duration = Duration::from_millis(250);
-/// Candidates that are looked up at once.
+/// Number of candidates that are looked up at once.
 const BATCH: usize = 256;
 /// Most verbs of a question.
 const MAX_VERBS: usize = 16;
 /// Verb and path of entering.
 const ENTER: (&str, &str) = ("access", "/");
-/// Verbs that are asked about unless the question names some.
+/// Verbs to check if the review names none.
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// Question of a review.
@@ -67,7 +67,7 @@ pub(crate) struct AccessCaller<'a> {
 /// Part of an answer.
 struct AccessPage {
     clusters: Vec<Value>,
-    /// Last logical cluster that was decided on, unless it was the last of all.
+    /// Last checked logical cluster, unless no more follow.
     next: Option<LogicalClusterId>,
 }
 
@@ -140,7 +140,7 @@ impl AccessQuestion {
         self.resource_attributes.as_ref().map(of).unwrap_or_default()
     }
 
-    /// Returns the requests that are asked about, each with its verb.
+    /// Returns the requests to check, each with its verb.
     fn asked(&self) -> Vec<Attributes> {
         let Some(of) = &self.resource_attributes else { return Vec::new() };
         let verbs: Vec<&str> =
@@ -182,7 +182,7 @@ impl AccessCaller<'_> {
             for id in batch {
                 last = id;
                 decided += 1;
-                // One that has just gone is still in the index.
+                // A logical cluster that was just deleted is still in the index.
                 let Some(cluster) = self.access.directory.by_id(id) else { continue };
                 if let Some(verbs) = self.verbs_in(&cluster, &asked).await? {
                     clusters.push(json!({"id": id.to_string(), "path": cluster.path, "verbs": verbs}));
@@ -207,7 +207,7 @@ impl AccessCaller<'_> {
         known.unwrap_or_else(|| self.access.directory.following(after, BATCH))
     }
 
-    /// Returns the verbs of the question that the caller has in a logical cluster; `None` if it may not enter, or has
+    /// Returns the verbs of the review that the caller has in a logical cluster; `None` if it may not enter, or has
     /// none of them.
     async fn verbs_in(&self, cluster: &LogicalCluster, asked: &[Attributes]) -> Result<Option<Vec<String>>, Status> {
         let (verb, path) = ENTER;

@@ -1,5 +1,6 @@
-//! Aggregated shared roles: once a shared role collects rules that the shared table does not give it, the logical
-//! cluster gets a copy of its own with a revision, which watchers see. From then on a control loop keeps its rules.
+//! Aggregated shared roles. A shared role may collect rules in one logical cluster that it does not have elsewhere.
+//! That logical cluster then gets a stored copy of the role, whose revision watchers see, and a control loop keeps the
+//! rules of the copy current.
 
 use portolan_store::{Expect, Write};
 use portolan_types::{GroupResource, ObjectKey, Record, Status, object};

@@ -90,7 +90,7 @@ impl AdmissionChain {
             by_webhooks.begin_second_round(object);
             self.mutate_by_webhooks(request, Some(object), old, &mut by_webhooks).await?;
         }
-        // A write of the status, too, shows no step as ended.
+        // A write of the status cannot show a step as ended, either.
         if let Some(old) = old.filter(|_| is_workspace(request)) {
             workspaces::restore_server_fields(object, old);
         }

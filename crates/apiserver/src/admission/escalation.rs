@@ -46,7 +46,8 @@ async fn roles(
     if old.is_some_and(|old| lets_go_only(old, object)) {
         return Ok(());
     }
-    // By the name in the URL: the right to escalate one role is not a right to create it again.
+    // Checked by the name in the URL: the right to escalate an existing role does not include the right to create it
+    // again.
     if allows(rbac, request, right(request, "escalate", &request.kind.resource, request.url_name)).await? {
         return Ok(());
     }
@@ -57,8 +58,8 @@ async fn roles(
     Ok(())
 }
 
-/// Returns true if only finalizers and the like change, so that the object can be collected. Labels count as a
-/// change, since they can aggregate a role into others.
+/// Returns true if only finalizers and owner references change, so that the garbage collector can do its work. Labels
+/// count as a change, since they can aggregate a role into others.
 fn lets_go_only(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();

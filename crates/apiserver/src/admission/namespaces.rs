@@ -30,7 +30,7 @@ pub(super) async fn preconditions(
     if stored.record.header.is_deleting {
         return Err(terminating(request, object));
     }
-    // Holds until the namespace is deleted or recreated; other writes of it do not matter.
+    // The precondition holds until the namespace is deleted or recreated; other writes to it do not matter.
     Ok(vec![(key, Expect::Lives { created: stored.created, written: stored.revision })])
 }
 

@@ -56,14 +56,14 @@ pub(super) async fn reread(
     conversion.as_kind(request.cluster.id, request.table, KindPair { from: &kind, to: request.kind }, seen).await
 }
 
-/// Returns the kind that decodes this type, whatever kind the request has.
+/// Returns the kind that decodes this type, independently of the kind of the request.
 fn registered<'r>(request: &'r AdmissionRequest<'_>, said: &GroupVersionKind) -> Result<Cow<'r, Kind>, Status> {
     if let Some(kind) = request.table.kind(said) {
         return Ok(Cow::Borrowed(kind));
     }
     let schema = request.table.object_type(&said.group, &said.version, &said.kind);
     let schema = schema.ok_or_else(|| Status::internal(not_of(request, request.kind, said)))?;
-    // An unknown type is decoded without a schema; it cannot be that of a request.
+    // An unknown type is decoded without a schema; no request can have it.
     let gvk = said.clone();
     Ok(Cow::Owned(Kind { gvk, schema, decoded_as: schema, content: None, defaults: [].into(), ..request.kind.clone() }))
 }

@@ -15,8 +15,8 @@ use crate::{
 use super::{defined_names, pending_write::PendingWrite, usage_limits::LimitContext, workspaces::WorkspaceContext};
 
 /// Checks that a new binding or endpoint slice may be created: its creator needs the verb `bind` on the export, in the
-/// export's workspace. An export that does not exist is refused like one without the right, so that neither tells
-/// another workspace's exports. A slice of an export of its own workspace tells nothing new.
+/// export's workspace. An export that does not exist is refused like one without the right, so that neither reveals the
+/// exports of another workspace. A slice for an export of the same workspace reveals nothing new.
 ///
 /// # Errors
 /// 403 without the right.

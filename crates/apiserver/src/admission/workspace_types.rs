@@ -187,7 +187,7 @@ impl WorkspaceTypeResolver<'_> {
         Ok(named.unwrap_or_else(|| WorkspaceTypeName::of_root(DEFAULT_TYPE)))
     }
 
-    /// Returns a type and all that it extends, itself first.
+    /// Returns a type, followed by all types that it extends.
     ///
     /// # Errors
     /// The reason, for types that extend each other in a circle, too many, or one that does not exist: its initializer
@@ -280,7 +280,8 @@ pub(super) async fn resolve(
     Ok(WorkspaceType { reference, labels, lifecycle: lifecycle_of(&own, request.user) })
 }
 
-/// Returns the steps that types ask for, those of the type itself first. Bindings are made before any other step ends.
+/// Returns the steps that types require, those of the type itself first. Bindings are created before any other step
+/// ends.
 fn lifecycle_of(types: &[StoredWorkspaceType], owner: &User) -> ClusterLifecycle {
     let steps = |stage: LifecycleStage| {
         let asks = move |kind: &&StoredWorkspaceType| kind.spec[stage.step()] == Value::Bool(true);

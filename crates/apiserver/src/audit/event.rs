@@ -182,7 +182,7 @@ fn object_reference(of: &Attributes) -> Value {
     Value::Object(given.map(|(field, value)| (field.to_owned(), value.as_str().into())).collect())
 }
 
-/// Returns the addresses that a request came through: those that proxies state, and last the peer's own.
+/// Returns the addresses that a request passed through: those in proxy headers, then the address of the peer.
 fn source_addresses(headers: &HeaderMap, address: Option<ClientAddress>) -> Vec<String> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let forwarded = text(&FORWARDED_FOR).split(',').chain([text(&REAL_IP)]);

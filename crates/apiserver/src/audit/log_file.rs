@@ -83,7 +83,7 @@ impl AuditLog {
         self.flush()?;
         let path = &self.config.path;
         match fs::rename(path, free_name(path, self.seams.clock.now())) {
-            // Somebody else has moved the file, such as logrotate.
+            // Another program, such as logrotate, has moved the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }

@@ -128,7 +128,7 @@ fn write_log(mut file: AuditLog, mut events: mpsc::Receiver<QueuedEvent>, metric
         }
         match result {
             Ok(()) => is_failing = false,
-            // Once until it works again: the log of the server must not fill up, too.
+            // Logged only once until it works again: the server's own log must not fill the disk, too.
             Err(error) if !std::mem::replace(&mut is_failing, true) => {
                 tracing::error!(%error, "audit events are lost: the audit log cannot be written");
             }

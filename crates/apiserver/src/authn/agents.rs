@@ -28,13 +28,13 @@ const SWEPT: usize = 8;
 /// Permissions of an identity as an agent. They are all that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentAccess {
-    /// It is not an agent.
+    /// The identity is not an agent.
     NoAgent,
     /// It has a certificate: it may open tunnels and renew the certificate.
     Certified(AgentId),
     /// It has a bootstrap token: it may get a certificate.
     Bootstrapping(AgentId),
-    /// It claims to be an agent, and is none.
+    /// The identity claims to be an agent but is not.
     Invalid,
 }
 
@@ -151,8 +151,8 @@ impl BootstrapTokens {
         }
     }
 
-    /// Deletes tokens after a key that have expired: those of physical clusters that are gone would stay forever. Uids
-    /// are random, so that each one is looked at sooner or later.
+    /// Deletes tokens after a key that have expired: those of physical clusters that are gone would stay forever. The
+    /// key is a random uid, so every token is eventually visited.
     async fn delete_expired(&self, after: ObjectKey) -> Result<(), StoreError> {
         let scope = RangeScope::Cluster(after.cluster, after.resource.clone());
         let request =

@@ -33,7 +33,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// Impersonating identity and what it asked for.
+/// Impersonating identity, and the identity that it requested.
 #[derive(Debug, PartialEq, Eq)]
 struct Impersonator {
     asker: User,

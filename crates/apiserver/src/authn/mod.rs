@@ -255,7 +255,7 @@ impl Authenticator {
         Some((Identity::local(self.user_of_workspace(cluster, token).await?, cluster), good))
     }
 
-    /// Verifies a bearer token. Returns its identity and the covered ones of `audiences` (the server's own if none
+    /// Verifies a bearer token. Returns its identity and those of `audiences` that it covers (the server's own if none
     /// are given).
     ///
     /// # Errors

@@ -135,8 +135,8 @@ impl OwnSubjects {
     }
 }
 
-/// Returns the subjects of a stored binding who are members of its logical cluster. Those of a shared binding do not
-/// count in a copy of it: every copy contains them, whatever its purpose.
+/// Returns the subjects of a stored binding who are members of its logical cluster. The subjects of a shared binding do
+/// not count in a copy of it, because every copy contains them.
 pub(super) fn own_subjects(binding: &Value) -> Vec<Subject> {
     let is_copy =
         |shared: &&Value| object::namespace(binding).is_empty() && object::name(shared) == object::name(binding);

@@ -47,7 +47,7 @@ pub(crate) struct ObjectCommit {
     pub(crate) fences: Vec<(ObjectKey, Expect)>,
     /// Writes of other objects in the same transaction.
     pub(crate) companions: Vec<Write>,
-    /// Directory entry among the companions; the directory has it as soon as it is committed.
+    /// Directory entry among the companions. The directory is updated right after the commit.
     pub(crate) entry: Option<DirectoryEntry>,
     /// Lock on a bounded resource, held until the commit.
     pub(crate) lock: Option<Arc<KeyedGuard<ObjectKey>>>,
@@ -150,7 +150,7 @@ impl ObjectCommit {
         is_plain.then(|| self.transaction(context))
     }
 
-    /// Returns the caches that depend on what is written, each with the logical cluster of it.
+    /// Returns the caches that depend on the written objects, each with the logical cluster to refresh.
     fn evictions<'a>(&'a self, context: &'a CommitContext) -> impl Iterator<Item = CacheEviction> + 'a {
         let keys = std::iter::once(&self.key).chain(self.companions.iter().map(|write| &write.key));
         keys.flat_map(|key| {
@@ -176,7 +176,7 @@ impl ObjectCommit {
             Err(StoreError::OverLimit { cluster, excess }) => {
                 Err(CommitError::Failed(over_limit(&context.storage.directory, &self.key, cluster, excess)))
             }
-            // The dry run itself has checked what else it can tell.
+            // The dry run itself has checked everything else.
             Ok(()) | Err(_) => Ok(()),
         }
     }

@@ -113,7 +113,7 @@ impl LogicalCluster {
         Some(Self { phase, lifecycle: Some(lifecycle), ..self.clone() })
     }
 
-    /// Returns it after the deletion of its workspace; `None` if that has started.
+    /// Returns the record after the start of the workspace's deletion; `None` if the deletion has started already.
     pub(crate) fn begun_deletion(&self, now: &str) -> Option<Self> {
         let is_alive = matches!(self.phase, ClusterPhase::Initializing | ClusterPhase::Ready);
         is_alive.then(|| self.after_deletion(now.to_owned()))

@@ -34,8 +34,8 @@ impl ClusterPhase {
         }
     }
 
-    /// Returns the phase of a word. An unknown one may be of a later release, and is not a reason to serve the logical
-    /// cluster as if it were ready.
+    /// Parses a phase. An unknown phase may come from a later release, so the logical cluster is not served as if it
+    /// were ready.
     fn of(text: &str) -> Option<Self> {
         [Self::Initializing, Self::Ready, Self::Terminating, Self::Deleting].into_iter().find(|own| own.text() == text)
     }

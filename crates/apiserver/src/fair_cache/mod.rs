@@ -1,6 +1,6 @@
 //! Cache of a bounded number of entries, which owners share fairly: beyond the bound, the owner with the most entries
-//! loses its oldest one. An owner therefore keeps its entries, however many others insert, as long as it has no more
-//! than its share.
+//! loses its oldest one. An owner therefore keeps its entries, regardless of how many others insert, as long as it has
+//! at most its share.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},

@@ -1,5 +1,5 @@
 //! `TokenCredentialRequest`: exchanges a token for a client certificate of a few minutes, as Pinniped's Concierge does.
-//! Clients without credentials may ask, since the token is theirs.
+//! Clients without credentials may use it, because the token authenticates them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// Answers a request.
 ///
 /// # Errors
-/// 403 for a token that is refused, and for one that a certificate cannot stand for.
+/// 403 for a token that is refused, and for an identity that a certificate cannot express.
 pub(super) async fn answer(api: &ApiServer, call: &RequestContext, mut object: Value) -> Result<Value, Status> {
     let refused = || call.attributes.denial(&call.identity.user, "");
     let token = object.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();

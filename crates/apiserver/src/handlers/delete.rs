@@ -91,8 +91,8 @@ pub(super) async fn one(
     }
 }
 
-/// Deletes an object that cannot be read, without preconditions, admission or finalizers, because none of them is known
-/// (KEP-3926).
+/// Deletes an object that cannot be read. It skips preconditions, admission and finalizers, because they cannot be read
+/// either (KEP-3926).
 async fn delete_unreadable(
     api: &Arc<ApiServer>,
     call: &Arc<RequestContext>,

@@ -75,7 +75,7 @@ pub(crate) async fn handle(
         return Box::pin(one_pane::answer(api, call, permit)).await;
     }
     match call.endpoint {
-        // The routes of the outer router have handlers of their own.
+        // The outer router has its own handlers for its routes.
         RouteEndpoint::Livez
         | RouteEndpoint::Readyz
         | RouteEndpoint::Healthz

@@ -136,7 +136,7 @@ mod tests {
             let record = Record::of(&json!({"metadata": {"name": format!("n{n}")}}));
             store.commit(Transaction::one(key, Expect::Absent, Some(record))).await.unwrap();
         }
-        // The client claims to have more than exists, so nothing is ever sent.
+        // The client claims to have more bytes than exist, so nothing is sent.
         let resume_point =
             PartialSnapshot { revision: store.current().get(), taken: "t".into(), bytes: u64::MAX, sha256: "s".into() };
         let seams = Seams::system();

@@ -14,7 +14,7 @@ use crate::{
     request::{RequestContext, ResourceTarget},
 };
 
-/// Decoded request, with what its answer needs.
+/// Decoded request, with the data that its answer needs.
 pub(super) struct DecodedTokenRequest {
     pub(super) kind: Kind,
     pub(super) shape: ResponseShape,

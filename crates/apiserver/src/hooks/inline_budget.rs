@@ -22,7 +22,7 @@ impl InlineBudget {
 
     /// Records the time of one evaluation. Returns true if the task should yield now.
     pub(crate) fn record(&self, used: Duration) -> bool {
-        // An evaluation too short to measure still counts.
+        // Even an evaluation that is too short to measure is charged.
         let used = u64::try_from(used.as_micros()).unwrap_or(TOTAL_MICROS).clamp(1, TOTAL_MICROS);
         let before = self.0.fetch_add(used, Ordering::Relaxed);
         before / YIELD_MICROS != (before + used) / YIELD_MICROS

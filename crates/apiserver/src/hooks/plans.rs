@@ -20,7 +20,7 @@ pub struct AdmittedWrite<'a> {
     pub key: &'a ObjectKey,
     /// Object as it would be stored.
     pub object: &'a Value,
-    /// Object as it is stored; `None` for a create.
+    /// Stored object; `None` for a create.
     pub old: Option<&'a Value>,
 }
 
@@ -41,7 +41,7 @@ pub trait WritePlanner: Send + Sync {
     /// Returns true if the placements of objects may depend on what a write changes.
     fn concerns(&self, write: &AdmittedWrite<'_>) -> bool;
 
-    /// Plans a write that it concerns.
+    /// Plans a write that affects placements.
     ///
     /// # Errors
     /// 413 for a plan that is too large, 429 while too many are made, and failures of the store.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 /// Most characters of all texts.
 pub(crate) const MAX_WARNINGS: usize = 4 << 10;
-/// Most characters of one text if all together are too long.
+/// Maximum characters of one text if all texts together are too long.
 pub(crate) const MAX_WARNING: usize = 256;
 
 /// Distinct texts in order of arrival. Boxed, because most requests have none.

@@ -82,8 +82,8 @@ impl LinkRequest {
     }
 }
 
-/// Returns a request below `/ui/api/` as one to Kubernetes' API, which only its session authenticates; any other one
-/// as it is.
+/// Rewrites a request below `/ui/api/` to a request to the Kubernetes API, which only the session authenticates.
+/// Returns any other request unchanged.
 pub(super) fn forwarded(peer: Peer, mut request: Request<RequestBody>) -> (Peer, Request<RequestBody>) {
     let Some(inner) = inner_uri(request.uri()) else { return (peer, request) };
     *request.uri_mut() = inner;

@@ -32,7 +32,7 @@ const MAX_CODE: usize = 2048;
 enum SignInFailure {
     /// The issuer refused it.
     Refused,
-    /// The state or the code is not that of the browser's sign-in, or too old.
+    /// The state or the code does not belong to the browser's sign-in, or is too old.
     Expired,
     /// The token of the issuer was refused.
     Token,
@@ -58,7 +58,7 @@ pub(super) async fn start(AuthorizedCall { api, call }: AuthorizedCall) -> Route
     RoutedResponse::from(leave(&api, &call).await)
 }
 
-/// `/ui/oidc/callback?code=…&state=…`: starts the session of the user whom the issuer sends back.
+/// `/ui/oidc/callback?code=…&state=…`: starts the session of the user that the issuer redirects back.
 pub(super) async fn callback(AuthorizedCall { api, call }: AuthorizedCall) -> RoutedResponse {
     let ended = enter(&api, &call).await;
     RoutedResponse::from(ended.or_else(|failure| see_other(&failure.page())))
@@ -86,7 +86,7 @@ fn host(api: &ApiServer, call: &RequestContext) -> String {
 /// Ends a sign-in.
 ///
 /// # Errors
-/// A code, state or token that is not that of the browser's sign-in; the issuer's own refusal.
+/// A code, state or token that does not belong to the browser's sign-in; the issuer's own refusal.
 async fn enter(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, SignInFailure> {
     let authenticator = &api.access.authenticator;
     let console = authenticator.console();

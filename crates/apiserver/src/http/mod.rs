@@ -211,8 +211,8 @@ fn boxed_answer(
     Box::pin(answer(server, peer, request))
 }
 
-/// Serves one request as if it came over a connection with a client certificate of `user`, or without one: for front
-/// ends that terminate TLS themselves, and for tests.
+/// Serves one request as if its connection had a client certificate of `user`, or none. For front ends that terminate
+/// TLS themselves, and for tests.
 pub async fn answer_connection<B>(
     server: Arc<ApiServer>,
     user: Option<Arc<crate::User>>,

@@ -35,7 +35,7 @@ pub(super) struct ArrivedRequest {
     pub(super) uri: Uri,
 }
 
-/// Value that a response carries through the router, so that nothing of it changes on the way.
+/// Extension that carries a response through the router unchanged.
 struct CarriedValue<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for CarriedValue<T> {

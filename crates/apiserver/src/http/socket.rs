@@ -40,7 +40,7 @@ impl<S: Unpin> CuttableSocket<S> {
         (Self { open: Some((socket, handle.closed.clone().drop_guard())), cut: handle.cut.clone() }, handle)
     }
 
-    /// Polls the socket, unless it is cut. The cut wakes a poll that is not ready.
+    /// Polls the socket, unless it is shut down. The shutdown wakes a pending poll.
     fn poll<T>(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -269,8 +269,8 @@ impl DefinitionCatalog {
                 let mut fresh = fresh;
                 let is_last = |(name, write): &(ObjectName, u64)| known.stale.get(name) == Some(write);
                 if !names.iter().all(is_last) {
-                    // Definitions were read or written concurrently. The result is no older than the request, but may
-                    // be older than the cache.
+                    // Definitions were read or written concurrently: the result is at least as new as the request, but
+                    // may be older than the cache.
                     let mut seen = known.definitions.clone();
                     for (name, _) in names {
                         if *name == all_bound() {

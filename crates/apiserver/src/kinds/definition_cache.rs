@@ -46,7 +46,7 @@ pub(super) enum MissingDefinitions {
 pub(super) struct DefinitionCache {
     young: HashMap<LogicalClusterId, ClusterDefinitions>,
     old: HashMap<LogicalClusterId, ClusterDefinitions>,
-    /// Definitions that are being written: a read of them may be stale at once.
+    /// Definitions that are being written: a read of them may already be stale.
     changing: HashMap<LogicalClusterId, HashMap<ObjectName, usize>>,
     writes: u64,
     weights: DefinitionWeights,

@@ -1,10 +1,10 @@
-//! Cache of OpenAPI and discovery documents: each takes some megabytes, so only the most recently used are kept.
+//! Cache of OpenAPI and discovery documents. Each takes some megabytes, so only the most recently used are kept.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::kinds::ApiDocuments;
 
-/// Most bytes of cached documents besides those of the built-in kinds.
+/// Maximum bytes of cached documents, without those of the built-in kinds.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
 /// Documents, the most recently used last.

@@ -20,7 +20,7 @@ pub(crate) const NO_TENANT: u64 = u64::MAX - 1;
 impl AuthenticatedMark {
     /// Marks the connection as one of an authenticated client.
     pub(crate) fn set(&self) {
-        // A known tenant is kept.
+        // A tenant that is already known stays.
         let _ = self.0.compare_exchange(UNAUTHENTICATED, NO_TENANT, Ordering::Relaxed, Ordering::Relaxed);
     }
 

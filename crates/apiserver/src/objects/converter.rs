@@ -22,7 +22,7 @@ pub(crate) struct ObjectConverter<'a> {
 }
 
 impl ObjectConverter<'_> {
-    /// Calls `make` until it needs no more objects converted by a webhook.
+    /// Calls `make` again until it no longer needs a webhook to convert objects.
     ///
     /// # Errors
     /// The errors of `make`, and 429 when too many objects are being converted.

@@ -112,7 +112,7 @@ impl ViewPart<'_> {
         let mut next = Some(RangeRequest { at, after, labels, ..RangeRequest::slices(scope).skip_damaged() });
         while let Some(request) = next {
             let page = context.storage.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
-            // A damaged object of another logical cluster is not a concern of this view.
+            // A damaged object of another logical cluster does not affect this view.
             let damaged = page.damaged.iter().find(|damaged| members.grants.contains_key(&damaged.key.cluster));
             if let Some(damaged) = damaged {
                 return Err(status_for(&damaged.clone().into()));
@@ -259,8 +259,8 @@ impl MemberPages {
     }
 }
 
-/// Marks that a view adds to objects, whatever they say themselves: annotations that name the logical cluster, and in a
-/// flattened view other names.
+/// Changes that a view makes to objects: annotations that name the logical cluster and, in a flattened view, other
+/// names.
 pub(crate) struct ViewMarks<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) view: &'a ApiView,
@@ -307,7 +307,7 @@ impl ViewMarks<'_> {
     }
 }
 
-/// Returns an object with the annotations that name its logical cluster, whatever the object says itself.
+/// Returns an object with the annotations that name its logical cluster. They replace annotations of the same keys.
 ///
 /// # Errors
 /// 500 for a damaged object.

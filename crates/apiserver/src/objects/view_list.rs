@@ -84,7 +84,7 @@ pub(crate) async fn view_slices(
 ) -> Result<ObjectSlices, Status> {
     let part = ViewPart { view, target, selection, at: None, after: None, limit: None };
     let read = part.read(context, &call.charge).await?;
-    // The objects are selected already; those of a flattened view by names that their keys do not have.
+    // The objects are already selected. In a flattened view, names are selected that their keys do not contain.
     let selection = &ObjectSelection::everything();
     Ok(ObjectSlices::of(ObjectRange { context, call, target, selection }, read.revision, read.objects))
 }

@@ -49,7 +49,7 @@ pub(crate) enum ManagerRecording {
     Tracked,
     /// By server-side apply, before the pipeline.
     Applied,
-    /// None: the record stays as it is.
+    /// `None`: the record stays unchanged.
     Unchanged,
 }
 

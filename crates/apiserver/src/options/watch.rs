@@ -38,7 +38,7 @@ impl WatchOptions {
     pub(crate) fn of(target: &ResourceTarget, query: &Query) -> Result<Self, Status> {
         let asked = RawListOptions::read(query)?;
         let (version, initial) = (asked.version, asked.initial);
-        // kube-apiserver sends such a watch its initial state as if it were requested.
+        // kube-apiserver treats this watch as if it had requested the initial state.
         let is_given = initial.is_none() && asked.matching.is_empty() && matches!(version, "" | "0");
         let (wanted, at_least) = if is_given { (Some(true), "NotOlderThan") } else { (initial, asked.matching) };
         refuse(watch_causes(wanted, at_least, !asked.token.is_empty()))?;

@@ -1,5 +1,5 @@
 //! Maximal permission policy: an export can bound what its consumers do with its resources. The roles of the export's
-//! workspace decide, about users with a prefix.
+//! workspace decide, for user names with a prefix.
 
 use portolan_kinds::custom;
 use portolan_store::DynStore;

@@ -1,5 +1,5 @@
-//! Authorization of agents: apart from RBAC, since no role may give an agent more, nor anybody else the routes of
-//! agents.
+//! Authorization of agents. It is separate from RBAC: no role can give an agent more rights, or give other users the
+//! routes of agents.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl AgentRequest {
         is_concerned.then(|| Self { access, endpoint: route.map(|route| route.endpoint) })
     }
 
-    /// Admits agents, and no other users, to their routes.
+    /// Allows agents, and no other users, to use the routes of agents.
     ///
     /// # Errors
     /// 403 for everything else, whether it exists or not.
@@ -59,7 +59,7 @@ impl AgentRequest {
         }
         let root = RequestedCluster::Path(LogicalClusterPath::root());
         let cluster = directory.resolve(&root, None).ok_or_else(|| Status::internal("there is no root"))?;
-        // As the load of the workspace that has registered the physical cluster.
+        // Charged to the workspace that registered the physical cluster.
         let home = self.access.workspace().and_then(|workspace| directory.by_id(workspace));
         let charged = home.unwrap_or_else(|| Arc::clone(&cluster));
         Ok(AuthorizedRequest { endpoint, head, identity, view: None, charged, cluster })

@@ -126,8 +126,8 @@ pub(super) async fn authorize_request(
         return Err(Status::unauthorized());
     }
     let Some(cluster) = cluster else { return Box::pin(authorize_missing(access, head, identity, headers)).await };
-    // The bindings of root decide on server-wide paths; a user of the same name in another logical cluster is a
-    // stranger there.
+    // The bindings of root decide on server-wide paths. A user of another logical cluster with the same name is a
+    // different user there.
     let identity = if identity.home.is_some_and(|home| home != cluster.id) { Identity::anonymous() } else { identity };
     let identity = match Impersonation::take(headers)? {
         Some(wanted) => {
@@ -224,7 +224,7 @@ impl AuthorizedRequest {
         &self.head.attributes.verb
     }
 
-    /// Returns true for a request through a flattened view, whose body can have names of it.
+    /// Returns true for a request through a flattened view, whose body can contain names of the view.
     pub(super) fn is_flattened(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.flattened.is_some())
     }

@@ -1,4 +1,4 @@
-//! Request line of a request: what it asks for, before the client is known.
+//! Request line: the parts of a request that are known before the client is authenticated.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::{
 /// Parsed URL and method of a request.
 pub(super) struct RequestHead {
     pub(super) named: RequestedCluster,
-    /// Export through whose view the logical cluster is seen.
+    /// Export whose view the request goes through.
     pub(super) view: Option<ExportAddress>,
     /// True if the view is flattened.
     pub(super) is_flattened: bool,
-    /// Step whose pending logical clusters are seen.
+    /// Step whose pending logical clusters the view shows.
     pub(super) step: Option<Box<StepAddress>>,
     /// View of the step, once the request is authorized.
     pub(super) lifecycle: Option<Arc<LifecycleView>>,

@@ -24,7 +24,7 @@ use super::{
     head::RequestHead,
 };
 
-/// Authorizes a request through the view of a step. Types and logical clusters that do not exist look like those
+/// Authorizes a request through the view of a step. For missing types and logical clusters, the answer is the same as
 /// without rights.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ const NO_CLUSTER: LogicalClusterId = LogicalClusterId::new(u64::MAX);
 /// the message.
 ///
 /// # Errors
-/// 404 for users who may know, and for all others the refusal of an existing workspace.
+/// 404 for users who may know that it is missing; all others get the refusal of an existing workspace.
 pub(super) async fn stand_in(
     access: &AccessContext,
     head: &RequestHead,

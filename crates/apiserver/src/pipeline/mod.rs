@@ -1,6 +1,6 @@
 //! The request pipeline: limits → authenticate → resolve the logical cluster → authorize → decode → admit → act →
-//! encode. No handler can be reached in another way: neither those of Kubernetes' routes, nor those of the outer
-//! router, which come with their request as a [`RouteHandler`].
+//! encode. No handler can be reached in another way: neither a handler of a Kubernetes route nor one of the outer
+//! router, which is passed along with the request as a [`RouteHandler`].
 
 mod agents;
 mod all_clusters;

@@ -156,7 +156,7 @@ fn alias(path: &str) -> Option<(ProxiedPath, Option<ClustersResource>)> {
         }
         _ => return None,
     };
-    // After the kept segments come `clusters` and the name.
+    // The kept segments are followed by `clusters` and the name.
     let rest = kept.iter().chain(&words[kept.len() + 2..]).map(|text| (*text).to_owned()).collect();
     let (home, name) = (LogicalClusterPath::root(), name.to_owned());
     Some((ProxiedPath { home, name, rest, form: ProxyForm::Alias }, resource))

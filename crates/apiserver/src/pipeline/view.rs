@@ -19,7 +19,8 @@ use crate::{
 
 use super::{authorization::AuthorizedRequest, head::RequestHead};
 
-/// Authorizes a request through a view. Exports and logical clusters that do not exist look like those without rights.
+/// Authorizes a request through a view. For missing exports and logical clusters, the answer is the same as without
+/// rights.
 ///
 /// # Errors
 /// 401 for an identity of another logical cluster than the export's, 403 without the right or the consent, 404 for what

@@ -25,8 +25,8 @@ const MAX_REQUEST: usize = 16 * 1024;
 pub(crate) struct AgentCertificateRequest(CertificateSigningRequestParams);
 
 impl AgentCertificateRequest {
-    /// Parses a certificate signing request (PEM) of `agent`: its subject is empty or exactly the agent's, and it asks
-    /// for no extensions.
+    /// Parses a certificate signing request (PEM) of `agent`. Its subject must be empty or exactly that of the agent,
+    /// without extensions.
     ///
     /// # Errors
     /// 400 for text that is not a request, or is not signed by its key; 403 for another identity.

@@ -62,7 +62,8 @@ impl CertifiedKey {
         let (_, own) = x509_parser::certificate::X509Certificate::from_der(&own).ok()?;
         let (_, above) = x509_parser::certificate::X509Certificate::from_der(&above).ok()?;
         let rest = own.validity().not_after.timestamp() - seams.clock.now().as_second();
-        // A certificate of an earlier version may be valid for too long; the clock may be set back by less than a day.
+        // A certificate from an earlier version may be valid for too long. The clock may be set back by less than a
+        // day.
         let lasts = (lifetime.renewed_below * DAY_SECONDS + 1..=(lifetime.days + 1) * DAY_SECONDS).contains(&rest);
         let san = own.subject_alternative_name().ok()?;
         let held: Vec<String> =
@@ -173,7 +174,7 @@ impl CertificateAuthority {
         Ok(CertifiedKey { certificate: pem("CERTIFICATE", &certificate), ..issued })
     }
 
-    /// Signs a request as it is, PEM.
+    /// Signs a request unchanged. Returns PEM.
     pub(super) fn certify(&self, request: &CertificateSigningRequestParams) -> Result<String, ConfigError> {
         let mut request = request.clone();
         request.params.use_authority_key_identifier_extension = true;

@@ -30,7 +30,7 @@ pub(crate) struct CertificateId {
 }
 
 impl CertificateId {
-    /// Reads a certificate in DER; `None` when it is none.
+    /// Parses a certificate in DER; `None` if the bytes are not a certificate.
     pub(crate) fn of(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let key = Sha256::digest(certificate.public_key().raw).into();
@@ -92,7 +92,7 @@ fn stripped(serial: &[u8]) -> Vec<u8> {
     serial.iter().copied().skip_while(|byte| *byte == 0).collect()
 }
 
-/// Reads hexadecimal digits, between which colons may stand; an odd number of them lacks a leading zero.
+/// Parses hexadecimal digits, which may be separated by colons. An odd number of digits gets a leading zero.
 fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text.trim().chars().filter(|c| *c != ':').map(nibble).collect();
     let mut digits = digits.filter(|digits| !digits.is_empty())?;

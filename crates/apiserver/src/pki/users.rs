@@ -20,7 +20,7 @@ pub struct CertificateUser<'a> {
     pub lifetime: Duration,
 }
 
-/// Certificate of a user, with what her kubeconfig needs besides.
+/// Certificate of a user, with the other contents of a kubeconfig.
 pub struct IssuedUserCertificate {
     /// The certificate and its key.
     pub client: CertifiedKey,

@@ -169,7 +169,7 @@ impl ClusterReach {
                 state = Some(page.revision);
                 next = request.next(&page);
                 for stored in page.objects {
-                    // A nearer one hides those of the same name.
+                    // A nearer physical cluster hides others of the same name.
                     let shown = self.shown(&stored)?;
                     found.extend(shown.filter(|_| names.insert(stored.key.name.clone())));
                 }

@@ -148,7 +148,7 @@ pub(crate) fn invalid_path_name(name: &str) -> Option<Status> {
     (!faults.is_empty()).then(|| Status::bad_request(message()))
 }
 
-/// Returns the error of client-go for such a name, which it does not send; `None` for others.
+/// Returns client-go's error for a name that it refuses to send; `None` for other names.
 pub(crate) fn invalid_client_name(name: &str) -> Option<String> {
     let faults = path_segment_errors(name);
     (!faults.is_empty()).then(|| format!("invalid resource name {}: [{}]", go_quoted(name), faults.join(" ")))

@@ -18,8 +18,8 @@ const FOREIGN_ACCOUNT: &str = "system:kcp:serviceaccount:";
 /// Prefix of the name of a user that another logical cluster vouches for: an impersonated one.
 const FOREIGN_USER: &str = "system:portolan:user:";
 
-/// Client of a request: its user, and the logical cluster that vouches for it. Checks in another logical cluster than
-/// that of the request take a requester, never its bare user: a tenant may impersonate any user in its own workspace.
+/// Client of a request: its user, and the logical cluster that vouches for it. Checks in a logical cluster other than
+/// that of the request take a requester, never only its user: a tenant may impersonate any user in its own workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Requester<'a> {
     /// Its user.
@@ -48,9 +48,9 @@ pub(crate) fn is_account(user: &User) -> bool {
 }
 
 impl<'a> Requester<'a> {
-    /// Returns the user as a logical cluster knows it. Another logical cluster's user is a stranger whose name begins
-    /// with `system:` and contains that logical cluster: a user of the same name may exist here. Of its groups it keeps
-    /// that of all authenticated users.
+    /// Returns the user as it appears in a logical cluster. A user of another logical cluster gets a name that begins
+    /// with `system:` and contains that logical cluster, because a local user of the same name may exist. Of its groups
+    /// it keeps that of all authenticated users.
     pub(crate) fn known_in(self, cluster: LogicalClusterId) -> Cow<'a, User> {
         let Some(home) = self.home().filter(|home| *home != cluster.to_string()) else {
             return Cow::Borrowed(self.user);

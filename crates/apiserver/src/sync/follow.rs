@@ -10,7 +10,7 @@ use crate::errors::status_for;
 /// Shortest and longest pause after a failed watch.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Holder of a copy of stored state that others may write, too.
+/// Owner of an in-memory copy of stored state that others may write.
 pub trait Follower: Send + Sync {
     /// Rereads the state and returns the revision to follow from. Called before each watch.
     ///

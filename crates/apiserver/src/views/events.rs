@@ -111,8 +111,8 @@ impl ViewEvents {
     /// Applies the change of a binding.
     ///
     /// # Errors
-    /// `Compacted` when a logical cluster leaves, or shows another part of its objects: what a client has seen it must
-    /// forget, so it lists again.
+    /// `Compacted` when a logical cluster leaves, or shows another part of its objects: the client must forget objects
+    /// that it has seen, so it lists again.
     fn apply(&mut self, event: &Event) -> Result<(), StoreError> {
         if self.view.flattened.as_ref().is_some_and(|names| names.own() == event.key.cluster) {
             return Ok(());
@@ -154,8 +154,8 @@ impl ViewEvents {
         self.resource.asked == apis::resource(apis::BINDINGS)
     }
 
-    /// Removes a logical cluster of a flattened view, with the objects that it had until then: an operator that serves
-    /// many loses one of them without a new list of all.
+    /// Removes a logical cluster of a flattened view, with the objects that it had until then: so an operator that
+    /// serves many logical clusters loses one without a new list of all.
     ///
     /// # Errors
     /// `Compacted` if another binding of it consents to a part of the objects.
@@ -277,7 +277,7 @@ fn passed(stored: StoredObject, change: ChangeKind) -> Arc<Event> {
 }
 
 impl EventStream for ViewEvents {
-    /// Waits for the next batch. Anything taken from a stream is kept in `self`: the caller may drop the future.
+    /// Waits for the next batch. Cancel safe: events that were taken from a stream are kept in `self`.
     fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>> {
         Box::pin(async move {
             loop {

@@ -12,8 +12,7 @@
 //! - The rights of the caller in the logical cluster itself do not matter, and no other check is skipped: admission,
 //!   quotas, validation and limits are those of the logical cluster.
 //!
-//! This folder decides on access and reads only bindings and exports. `objects::view_items` reads the objects to which
-//! this folder grants access.
+//! This module decides on access and reads only bindings and exports. `objects::view_items` reads the objects.
 
 mod address;
 mod consent;

@@ -135,7 +135,7 @@ async fn is_as_defined(
     Ok(matches!(definition(kinds, call, target).await?, DefinitionChange::Same))
 }
 
-/// Returns true if a resource is defined differently than at the start of the watch. If its definition is gone, the
+/// Returns true if a resource is defined differently than at the start of the watch. If the definition was deleted, the
 /// last events are the deletions of its objects.
 pub(super) async fn is_redefined(
     kinds: &DefinitionCatalog,

@@ -63,7 +63,7 @@ impl WebhookEndpoint {
     /// Posts a review and parses the response, whose size is bounded; `name` is the kind of the review.
     ///
     /// # Errors
-    /// The failure in the words of Go's client, without any text of the other side.
+    /// The failure as Go's client words it, without any text from the server.
     pub(crate) async fn post_and_parse(
         &self,
         webhooks: &WebhookContext,
@@ -96,7 +96,7 @@ impl WebhookEndpoint {
     /// Sends a request to another API server. The answer is returned as it arrives.
     ///
     /// # Errors
-    /// The failure in the words of Go's client, without any text of the other side.
+    /// The failure as Go's client words it, without any text from the server.
     pub(crate) async fn send(
         &self,
         webhooks: &WebhookContext,

@@ -1,5 +1,5 @@
-//! Resolver of names that tenants chose. The system's resolver blocks a thread without a time limit, so look-ups run
-//! on a few threads of their own, for which tenants take turns.
+//! Resolver of names that tenants chose. The system's resolver blocks a thread without a time limit, so lookups run on
+//! a few separate threads, and tenants take turns.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ const MAX_CACHED: usize = 1024;
 /// Idle time after which a thread ends.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// Addresses of a name; `None` if there are none.
+/// Addresses of a name; `None` if it has none.
 pub(super) type ResolvedAddresses = Option<Arc<[IpAddr]>>;
 type LookupFn = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 

@@ -271,7 +271,7 @@ async fn of_many_pods_only_some_are_looked_at_when_a_namespace_gets_stricter() {
     let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
     let answer = plane.admin().merge("/api/v1/namespaces/default", labels).await.expect(200);
     let warnings: Vec<_> = answer.headers.get_all("warning").iter().map(|text| text.to_str().unwrap()).collect();
-    // How many there is time for is the machine's matter; no more than 3,000 it is in any case.
+    // The number of evaluations within the time limit depends on the machine, but it never exceeds 3,000.
     let start = r#"299 - "new PodSecurity enforce level only checked against the first "#;
     let checked = warnings[0].strip_prefix(start).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
     assert!(checked.is_some_and(|checked| checked <= 3_000), "{warnings:?}");

@@ -1,4 +1,4 @@
-//! Whatever a client sends to the API is answered with a `Status` that says what was wrong, and the server continues.
+//! Every request to the API gets a `Status` that explains the error, and the server keeps running.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const JSON_PATCH: (&str, &str) = ("content-type", "application/json-patch+json")
 const APPLY: (&str, &str) = ("content-type", "application/apply-patch+yaml");
 const ROOT_MAPS: &str = "/clusters/root/api/v1/namespaces/default/configmaps";
 
-/// One bad request and what is to be said about it.
+/// A bad request and the expected message.
 struct Row {
     case: &'static str,
     method: &'static str,
@@ -53,7 +53,7 @@ impl Row {
     }
 }
 
-/// A server, asked over connections: by the administrator's certificate, or without one.
+/// A server that is reached over connections, with the administrator's certificate or without one.
 struct Front {
     plane: Plane,
 }

@@ -1,4 +1,4 @@
-//! Credentials that end, that are for others, and what they tell of places that are not theirs.
+//! Credentials that expire or belong elsewhere, and the answers to them that must reveal nothing.
 
 use crate::common::{Client, Hands, MAPS, Plane, Watch};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ fn person(name: &str) -> Value {
     json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name})
 }
 
-/// An account that may look at everything, and a token of it for an hour.
+/// A ServiceAccount that may read everything, and a token of it for an hour.
 async fn account(admin: &Client, name: &str) -> String {
     admin.post(ACCOUNTS, json!({"metadata": {"name": name}})).await.expect(201);
     let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": "default"});

@@ -225,7 +225,7 @@ async fn a_tenant_defines_a_bounded_number_of_resources_wherever_below_root_it_i
         shop.post(workspaces, workspace(name)).await.expect(201);
     }
     let inside = ["a", "b", "c"].map(|name| admin.at(&format!("root:shop:{name}")));
-    // Each may have half of what the tenant may have.
+    // Each may use half of the tenant's share.
     for (n, client) in [(0, &inside[0]), (1, &inside[1])] {
         for m in 0..4 {
             client.post(CRDS, other(&format!("w{n}-{m}"))).await.expect(201);

@@ -24,7 +24,7 @@ impl Listed {
         self.name.contains('/')
     }
 
-    /// Verbs that a request can ask for: there are no collections of subresources.
+    /// Verbs that a request can have: subresources have no collections.
     fn asked(&self) -> impl Iterator<Item = &'static str> {
         let of_collections = ["deletecollection", "list", "watch"];
         VERBS.into_iter().filter(move |verb| !self.is_subresource() || !of_collections.contains(verb))
@@ -49,7 +49,7 @@ async fn ask(client: &Client, of: &Listed, verb: &str) -> Answer {
     let (collection, object) = (of.collection(), of.object());
     let created_at = if of.is_subresource() { &object } else { &collection };
     match verb {
-        // No body fits: what is served says so.
+        // The bodies are invalid: a served verb answers with its own error, an unserved one with 405 or 404.
         "create" => client.post(created_at, json!([])).await,
         "update" => client.put(&object, json!([])).await,
         "patch" => client.merge(&object, json!({})).await,
@@ -68,7 +68,7 @@ async fn ask(client: &Client, of: &Listed, verb: &str) -> Answer {
     }
 }
 
-/// kube-apiserver's router has no path for objects of what is only created.
+/// kube-apiserver's router has no path for single objects of resources that can only be created.
 fn is_served(answer: &Answer) -> bool {
     let no_path = || answer.message() == "the server could not find the requested resource";
     answer.code != 405 && (answer.code != 404 || !no_path())

@@ -370,7 +370,7 @@ async fn reasons_of_bad_health_are_for_the_administrator() {
     assert!(ann.contains("[-]sick failed: reason withheld") && !ann.contains("secret"), "{ann}");
 }
 
-/// The store that a server has just opened cannot be reached any more, and nothing of it is known yet.
+/// The server has just opened its store and cached nothing when the store becomes unreachable.
 #[tokio::test(start_paused = true)]
 async fn health_answers_at_once_while_the_store_does_not() {
     struct Etcd;

@@ -25,7 +25,7 @@ fn hang(client: &Client, flood: &mut JoinSet<Response<Body>>) {
     flood.spawn(async move { sent.await.unwrap() });
 }
 
-/// Lets what was sent get as far as it gets.
+/// Lets pending requests make progress.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -155,7 +155,7 @@ async fn answers_that_are_not_read_and_large_bodies_take_no_more_bytes_than_a_te
         let (client, uri) = (client.clone(), format!("{}{MAPS}{query}", client.base));
         async move { client.raw(Request::get(uri).body(Full::default()).unwrap()).await }
     };
-    // Half of all is what one user may have.
+    // One user may use half of all memory.
     let mut unread = Vec::new();
     for query in ["/a", "?limit=1", "/a"] {
         let answer = get(&noisy, query).await;

@@ -17,7 +17,7 @@ async fn make(client: &Client, name: &str, annotations: Value) {
     client.post(WORKSPACES, workspace(name, annotations)).await.expect(201);
 }
 
-/// Creates maps until one is refused; how many there are, and why no more.
+/// Creates ConfigMaps until one is refused. Returns their number and the refusal.
 async fn fill(client: &Client) -> (usize, Value) {
     for n in 0..100 {
         let answer = client.post(MAPS, config_map(&format!("m{n}"), json!({}))).await;

@@ -196,7 +196,7 @@ async fn policies_are_evaluated_again_when_others_change_the_object_after_them()
         bind(&admin, name, &[&count(name)], json!({"reinvocationPolicy": again}), json!({})).await;
     }
     let made = admin.post(MAPS, config_map("m", json!({}))).await.expect(201).json();
-    // The second round changes again what the last of them saw, and there is no third one.
+    // In the second round, policies that allow it run again on the changed object. There is no third round.
     assert_eq!(made["metadata"]["labels"], json!({"a": "II", "b": "I", "c": "II"}));
 }
 

@@ -1,4 +1,4 @@
-//! Quotas that many are charged to at once.
+//! Quotas that many writers charge concurrently.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub async fn used(admin: &Client, name: &str) -> Value {
     admin.get(&format!("{QUOTAS}/{name}")).await.expect(200).json()["status"]["used"].clone()
 }
 
-/// Makes so many ConfigMaps at once.
+/// Creates this number of ConfigMaps concurrently.
 async fn make(admin: &Client, names: impl Iterator<Item = usize>) -> Vec<Answer> {
     let create = |n: usize| {
         let admin = admin.clone();
@@ -61,7 +61,7 @@ async fn concurrent_charges_share_a_batch() {
     let answers = make(&admin, 0..MADE).await;
     assert_eq!(count(&answers, 201), MADE);
     assert_eq!(used(&admin, "q").await, json!({"configmaps": "200"}));
-    // Each write has a revision: what is beyond those of the objects are those of the quota.
+    // Each write has a revision: those that do not belong to objects belong to the quota.
     let charges = plane.store.current().get() - before - MADE as u64;
     assert!((1..=100).contains(&charges), "the quota was written {charges} times");
     let mut told = BTreeSet::new();

@@ -336,7 +336,7 @@ async fn history_before_a_logical_cluster_is_not_served() {
     let made = made["metadata"]["resourceVersion"].as_str().unwrap();
     let entry = plane.api.directory().by_path(&"root:w".parse().unwrap()).unwrap();
     assert!(entry.since.to_string().parse::<u64>().unwrap() > before.parse::<u64>().unwrap());
-    // Another server reads the entry as it is stored, and so does this one when it is changed.
+    // Another server reads the stored entry, and so does this one after a change.
     let other = Plane::on(plane.store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
     assert_eq!(other.api.directory().by_path(&entry.path), Some(entry.clone()));
     for (case, plane) in [("the server that made it", &plane), ("another one", &other)] {

@@ -56,7 +56,7 @@ async fn write(admin: Client, writer: usize, rounds: usize) -> BTreeSet<u16> {
     codes
 }
 
-/// The sizes that a watch tells of until it ends.
+/// The sizes that a watch reports until it ends.
 async fn sizes(mut watch: Watch) -> Vec<Value> {
     let mut seen = Vec::new();
     while let Some(event) = watch.next().await {

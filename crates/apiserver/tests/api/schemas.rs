@@ -1,4 +1,4 @@
-//! Custom resources with a schema: what becomes of their objects on the way in and out.
+//! Custom resources with a schema: pruning, defaults and validation of their objects.
 
 use crate::common::{Answer, Client, Plane};
 use serde_json::{Value, json};

@@ -21,7 +21,7 @@ async fn expect_added(watch: &mut Watch, names: &[&str], case: &str) {
     }
 }
 
-/// The mark is at the state of the whole store, which something elsewhere has moved on.
+/// The bookmark has the revision of the whole store, which a write elsewhere has increased.
 async fn expect_mark(watch: &mut Watch, at: &Value, case: &str) {
     let mark = next(watch, case).await;
     let metadata = &mark["object"]["metadata"];
@@ -30,7 +30,7 @@ async fn expect_mark(watch: &mut Watch, at: &Value, case: &str) {
     assert_eq!(&metadata["resourceVersion"], at, "{case}");
 }
 
-/// Three objects, and then one elsewhere; its version.
+/// Creates three objects and one in another namespace. Returns the version of the last one.
 async fn scene() -> (Client, Value) {
     let admin = Plane::new().await.admin();
     for name in ["a", "b", "c"] {

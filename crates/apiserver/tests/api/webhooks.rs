@@ -238,7 +238,7 @@ async fn webhooks_are_called_again_when_others_change_the_object_after_them() {
     assert_eq!(counts, [1, 2, 1, 1], "only who was called before the change, and wants to");
 }
 
-/// A handler of the webhook `/late` that tells when it is asked, and answers on request.
+/// Handler of the webhook `/late`. It signals each call, and answers when the test lets it.
 fn late(asked: mpsc::Sender<()>, answer: mpsc::Receiver<()>) -> impl Fn(&str, &Value) -> Reply + Send + Sync {
     let answer = Mutex::new(answer);
     move |path, _| match path {

@@ -391,7 +391,7 @@ async fn racing_writers_all_succeed_and_lose_no_update() {
         writers.spawn(async move {
             let patch = json!({"data": {format!("k{n}"): "v"}});
             let patched = admin.merge(&format!("{MAPS}/a"), patch).await;
-            // Every tenth deletes it, too: it stays for its finalizer.
+            // Every tenth writer also deletes the object, which stays because of its finalizer.
             let deleted = if n % 10 == 0 { Some(admin.delete(&format!("{MAPS}/a")).await) } else { None };
             [Some(patched), deleted]
         });
@@ -442,7 +442,7 @@ async fn a_put_of_a_missing_object_requires_no_uid() {
     assert!(refused.message().ends_with(told), "{}", refused.message());
     let mut map = config_map("a", json!({}));
     map["metadata"]["uid"] = "abc".into();
-    // What a PUT cannot make is not there, whatever its uid.
+    // A missing object that PUT may not create gives 404, with any uid.
     admin.put(&format!("{MAPS}/a"), map).await.expect(404);
     admin.put(&format!("{LEASES}/l"), json!({"metadata": {"name": "l"}, "spec": spec})).await.expect(201);
 }

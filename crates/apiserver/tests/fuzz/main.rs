@@ -112,7 +112,7 @@ async fn fuzz(target: Target, run: &Run, plane: &Plane, seeds: &Seeds) -> Vec<St
     while run.goes_on(number, started) && findings.len() < MAX_FINDINGS {
         let input = target::input(target, seeds, &mut Random::of(run.seed, number));
         if run.seconds.is_some() {
-            // Should the process not survive it, this is what it was. Written over: a new file is synced.
+            // If the process crashes, this file names the input. It is overwritten, because a new file would be synced.
             let file = input.to_file();
             last.rewind().and_then(|()| last.write_all(&file)).and_then(|()| last.set_len(file.len() as u64)).unwrap();
         }
@@ -133,7 +133,7 @@ async fn fuzz(target: Target, run: &Run, plane: &Plane, seeds: &Seeds) -> Vec<St
     findings
 }
 
-/// The code of the answer, or what is wrong with how an input was taken.
+/// Returns the code of the answer, or the violation that the input caused.
 async fn complaint(plane: &Plane, input: &Input) -> Result<u16, String> {
     let (started, spent) = (MonotonicInstant::now(), cpu::spent());
     let answer = plane.send(input).await;

@@ -21,7 +21,8 @@ impl Random {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// 0 half of the time, then less and less often more: what is changed all over is refused at the first place.
+    /// Returns 0 half of the time, and larger numbers less and less often: an input with many changes would be refused
+    /// at the first one.
     pub fn few(&mut self) -> usize {
         (self.next().trailing_zeros() as usize).min(6)
     }

@@ -72,7 +72,7 @@ impl Input {
         Self::new("GET", url, "-", Bytes::new())
     }
 
-    /// As a file: a line that says what is sent where, and the body.
+    /// Formats the input as a file: a line with method and target, then the body.
     pub fn to_file(&self) -> Vec<u8> {
         [format!("{} {} {}\n", self.method, self.url, self.media).as_bytes(), &self.body].concat()
     }
@@ -155,7 +155,7 @@ fn protobuf_body(seeds: &Seeds, random: &mut Random) -> Input {
     let mut body = encoded.clone();
     let others: Vec<Vec<u8>> = vec![random.pick(&seeds.protobuf).1.clone()];
     text::change(&mut body, &others, random);
-    // The envelope is soon damaged; what lies in it is what matters.
+    // Mutations soon damage the envelope, but its content is what should be tested.
     if body.len() > 4 && !random.one_in(8) {
         body[..4].copy_from_slice(b"k8s\0");
     }

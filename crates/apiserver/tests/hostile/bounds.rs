@@ -6,8 +6,8 @@ use peak_alloc::PeakAlloc;
 
 use crate::{cpu, pace, row::Step};
 
-/// Counts what is held, and not what the system's allocator keeps for later: a request after a large one is measured as
-/// if it were the first.
+/// Counts live memory, not memory that the allocator keeps for later. So a request after a large one is measured like
+/// the first.
 #[global_allocator]
 static HELD: PeakAlloc = PeakAlloc;
 
@@ -16,7 +16,7 @@ static HELD: PeakAlloc = PeakAlloc;
 const UNOPTIMIZED: u32 = if cfg!(debug_assertions) { 3 } else { 1 };
 /// Memory that a request may take beside its body, in multiples of it.
 const TIMES_BODY: usize = 8;
-/// And what a request of any size takes, with the neighbour's.
+/// Memory that a request of any size may take in addition, including that of the neighbor's request.
 const BESIDES: usize = 2 << 20;
 
 pub struct Usage {

@@ -43,7 +43,7 @@ async fn every_attack_is_answered_within_bounds_and_affects_no_other_tenant() {
         let mut plane = if row.hooks { Plane::with_hooks().await } else { Plane::new().await };
         for step in row.given.iter().chain(&row.requests) {
             let case = format!("{name}, {}: {}", row.attack, step.case);
-            // What is said last, should the process not survive it.
+            // Last line of output, if the process crashes.
             println!("{case}");
             let complaints = run(&mut plane, step).await;
             wrong.extend(complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));

@@ -7,7 +7,7 @@ use crate::cpu;
 
 /// Time of [`work`] on that machine while nothing else ran.
 const IN_QUIET: Duration = Duration::from_micros(if cfg!(debug_assertions) { 12_000 } else { 2_500 });
-/// The slowest of so many is what counts: a step was longer under way, and some of that is sure to have been slow.
+/// The slowest of that many measurements is compared: a step takes longer, so some part of it was certainly slow.
 const SAMPLES: usize = 8;
 
 /// Returns the factor by which work is slower now; at least 1.

@@ -1,4 +1,4 @@
-//! Answers, and what two of them may differ in.
+//! Answers, and the differences between two of them that are allowed.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -53,7 +53,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
-    /// The body without what may differ.
+    /// The body without the parts that may differ.
     fn shape(&self) -> Value {
         if let Ok(mut document) = serde_json::from_str(&self.text) {
             blank(&mut document);
@@ -82,7 +82,7 @@ pub fn difference(alone: &Answer, shared: &Answer) -> Option<String> {
     None
 }
 
-/// Blanks what may differ.
+/// Blanks the parts that may differ.
 fn blank(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(blank),
@@ -129,7 +129,7 @@ fn is_uid(word: &str) -> bool {
         && word.bytes().enumerate().all(|(at, byte)| if is_dash(at) { byte == b'-' } else { byte.is_ascii_hexdigit() })
 }
 
-/// Returns true for an id of a logical cluster; a word of letters only is none.
+/// Returns true for an id of a logical cluster. A word that consists of letters only is not an id.
 fn is_id(word: &str) -> bool {
     word.len() == ID_CHARS
         && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())

@@ -24,9 +24,9 @@ const FORMS: [&str; 4] = [
 
 /// Stands for the id of a logical cluster of another tenant.
 const FOREIGN_ID: &str = "<foreign id>";
-/// Last segment of the path of a request that stands for the next page of the last list.
+/// Last path segment that means the next page of the last list.
 pub const NEXT_PAGE: &str = "next-page";
-/// Last segment of the path of a request that stands for a watch from the revision of the last list.
+/// Last path segment that means a watch from the revision of the last list.
 pub const WATCH_ON: &str = "watch-on";
 
 /// Request of a tenant.
@@ -59,7 +59,7 @@ impl fmt::Display for TenantRequest {
 pub enum Generator {
     /// The tenant whose answers are compared: she also tries places of others.
     Observed,
-    /// The other tenants: they write where they may, and read what is not theirs.
+    /// The other tenants: they write where they are allowed to, and try to read objects of the tenant.
     Others,
 }
 

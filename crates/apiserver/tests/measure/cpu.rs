@@ -1,15 +1,15 @@
-//! Processor time: others that are busy do not lengthen it, but for what they take of a core's units and caches.
+//! Processor time. Other busy processes hardly lengthen it: they only share a core's execution units and caches.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// This process's so far, in user and kernel.
+/// Returns the user and kernel time of this process.
 pub fn spent() -> Duration {
     since_start(ClockId::ProcessCPUTime)
 }
 
-/// This thread's so far, in user and kernel.
+/// Returns the user and kernel time of this thread.
 #[allow(dead_code, reason = "not every test measures by the thread")]
 pub fn spent_by_thread() -> Duration {
     since_start(ClockId::ThreadCPUTime)

@@ -44,7 +44,7 @@ pub(in crate::admission) struct PolicyBinding {
 /// Reference to the parameters of a binding.
 #[derive(Debug)]
 pub(super) struct PolicyParamRef {
-    /// Namespace; empty for that of the request.
+    /// Namespace; empty for the namespace of the request.
     pub(super) namespace: String,
     pub(super) which: ParamsSelector,
     /// True if the request is refused when there are no parameters.

@@ -62,7 +62,7 @@ impl PolicyFailures {
         let mut details = status.details().clone();
         let cause = |one: &PolicyFailure| StatusCause { message: one.message.clone(), ..StatusCause::default() };
         details.causes.extend(self.0.iter().map(cause));
-        // The code is that of a refusal, whatever the reason.
+        // The code is always that of a refusal.
         let reason = if first.reason.is_empty() { "Forbidden" } else { first.reason };
         Err(Status::foreign(403, reason, first.message.clone(), Some(details)))
     }

@@ -295,6 +295,6 @@ impl PolicyMutation<'_> {
 enum MutationError {
     /// Error of the policy, subject to its failure policy.
     AdmissionPolicy(String),
-    /// Error of the request, whatever the failure policy.
+    /// Error of the request, which fails under any failure policy.
     AdmissionRequest(Status),
 }

@@ -100,7 +100,7 @@ struct PolicyEvaluation<'p> {
     policy: &'p AdmissionPolicy,
     binding: &'p PolicyBinding,
     invocation: &'p Invocation,
-    /// Parameter objects, each with an evaluation of its own.
+    /// Parameter objects, each evaluated separately.
     params: &'p [Option<Value>],
 }
 

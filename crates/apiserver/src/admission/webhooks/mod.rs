@@ -35,7 +35,7 @@ use crate::{
     webhooks::WebhookRequestBody,
 };
 
-/// Kinds that no webhook is called for: a webhook that refuses everything could not be removed otherwise.
+/// Kinds that no webhook is called for: otherwise a webhook that refuses everything could not be removed.
 const EXEMPT: [&str; 6] = [
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",
@@ -214,7 +214,7 @@ impl<'a> WebhookRequest<'a, '_> {
     }
 }
 
-/// Builds the 500 for a failed conversion, whatever the failure policy. kube-apiserver repeats the prefix if the
+/// Builds the 500 for a failed conversion, which no failure policy can ignore. kube-apiserver repeats the prefix if the
 /// object may change.
 fn show_error(why: ShowError, mutates: bool) -> Status {
     match why {

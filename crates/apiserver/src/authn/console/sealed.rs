@@ -66,7 +66,7 @@ impl SealKey {
         Ok(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed, tag.as_ref()].concat()))
     }
 
-    /// Opens what was sealed for a purpose; `None` for anything else.
+    /// Opens a text that was sealed for this purpose; `None` for any other text.
     pub(super) fn open(&self, purpose: Purpose, sealed: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
@@ -78,7 +78,7 @@ impl SealKey {
 }
 
 impl ConsoleSession {
-    /// Returns the session as it is sealed.
+    /// Returns the sealed form of the session.
     pub(super) fn to_value(&self) -> Value {
         let until = self.until.as_second();
         match &self.credential {

@@ -31,7 +31,7 @@ const MAX_DOCUMENT: usize = 1024 * 1024;
 const MAX_KEYS: usize = 256;
 /// Time for fetching the discovery document and the keys.
 const FETCH: Duration = Duration::from_secs(10);
-/// Pause between two fetches. Tokens that name unknown keys cause no more of them.
+/// Pause between two fetches. Tokens with unknown key ids cause no additional fetches.
 const REFETCH: Duration = Duration::from_secs(10);
 /// Time for which the endpoints of an issuer are not fetched again.
 const ENDPOINTS_KEPT: Duration = Duration::from_secs(300);
@@ -112,7 +112,7 @@ impl IssuerKeys {
         if !found.is_empty() || fetched.is_some_and(|at| at.elapsed() < REFETCH) {
             return Ok(found);
         }
-        // A task of its own: clients that leave before the answer cause no further fetch.
+        // Runs in a separate task, so that clients that disconnect before the answer cause no further fetch.
         let keys = self.clone();
         let renewal = tokio::spawn(async move { keys.renew(fetched).await });
         renewal.await.map_err(|error| error.to_string())??;

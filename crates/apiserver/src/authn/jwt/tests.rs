@@ -121,7 +121,7 @@ fn signed((id, pair): &(String, KeyPair), claims: &Value) -> String {
     jsonwebtoken::encode(&header, claims, &signing).unwrap()
 }
 
-/// Answers a code, which is `<challenge>.<nonce>` of the sign-in here, if the verifier is that of the challenge.
+/// Answers a code of the form `<challenge>.<nonce>` if the verifier matches the challenge.
 fn token_for(own: &str, key: &(String, KeyPair), form: &str) -> Value {
     let field = |name: &str| form.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap();
     let (challenge, nonce) = field("code").split_once('.').unwrap();

@@ -52,7 +52,7 @@ impl RolesCache {
         self.followed += 1;
     }
 
-    /// Counts a resource that is no longer followed.
+    /// Counts one followed resource less, and forgets all entries.
     pub(super) fn unfollow(&mut self) {
         self.forget_all();
         self.followed -= 1;

@@ -141,7 +141,7 @@ impl RbacAuthorizer {
             }
             cached.epoch()
         };
-        // Boxed, because most roles are cached: what is read would take room in every request.
+        // Boxed, because most roles are cached: the state of a read would take memory in every request.
         let read = Box::pin(self.read_all(cluster)).await?;
         let roles = read.roles.clone();
         let mut cached = self.cached.lock();

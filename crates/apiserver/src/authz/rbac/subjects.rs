@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 /// Limit of pairs of a subject and a logical cluster, each of about 32 bytes of memory.
 const MAX_PAIRS: usize = 2_000_000;
 
-/// Hash of a subject. Two subjects with one hash make a candidate too many, which the authorizer refuses.
+/// Hash of a subject. If two subjects share a hash, one candidate is superfluous, and the authorizer refuses it.
 pub(super) type SubjectHash = u64;
 
 /// Subjects of the own bindings of logical clusters.

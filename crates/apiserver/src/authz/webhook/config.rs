@@ -144,7 +144,7 @@ fn parse(text: &[u8]) -> Result<Vec<ConfiguredAuthorizer>, String> {
         }
         match (entry.kind.as_str(), entry.webhook) {
             ("RBAC", None) => found.push(ConfiguredAuthorizer::Rbac),
-            // There are no kubelets here.
+            // This server has no kubelets.
             ("Node", None) => {}
             ("Webhook", Some(webhook)) => match webhook.settings(entry.name) {
                 Ok(settings) => found.push(ConfiguredAuthorizer::Webhook(settings)),

@@ -22,7 +22,7 @@ pub enum AuthenticationSource {
     /// No issuers.
     #[default]
     None,
-    /// Configuration that does not change, as that of flags.
+    /// Configuration that does not change, such as the one from flags.
     Fixed(Box<AuthenticationConfiguration>),
     /// File that is reread when it changes.
     File(PathBuf),

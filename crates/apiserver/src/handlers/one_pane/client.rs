@@ -63,7 +63,7 @@ impl MemberQuery {
     }
 }
 
-/// Body of a physical cluster, with the bytes of it that are held.
+/// Response body of a physical cluster, with its share of the memory budget.
 pub(super) struct PageBody {
     pub(super) bytes: Bytes,
     _held: HeldBytes,

@@ -258,7 +258,8 @@ impl ListReader<'_> {
                     Some(PanePosition { versions: versions.clone(), member: member.name.clone(), token })
                 };
                 let page = match read {
-                    // A list that has started is not continued without its rest.
+                    // A list that has started is not continued if one physical cluster cannot deliver the remaining
+                    // pages.
                     Err(why) if at == start && !token.is_empty() => return Err(why),
                     Err(why) => {
                         gaps.push((member.name.clone(), why));

@@ -89,8 +89,8 @@ fn proxy_right(name: &str) -> Attributes {
 /// Returns the physical clusters of a request.
 ///
 /// # Errors
-/// 400 for a malformed parameter; 403 for one that is named and that the client may not proxy to, or if it may use
-/// none of all; 404 for one that is named and not in reach.
+/// 400 for a malformed parameter; 403 if the client may not proxy to a named physical cluster, or to any of all; 404 if
+/// a named one is not in reach.
 pub(super) async fn members_of(api: &ApiServer, call: &RequestContext) -> Result<PaneMembers, Status> {
     let wanted = WantedClusters::parse(call.query.text(super::PARAMETER))?;
     let known = in_reach(api, call).await?;

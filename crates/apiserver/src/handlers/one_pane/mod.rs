@@ -3,9 +3,9 @@
 //!
 //! Each object keeps its name and namespace, and has its physical cluster in the annotation `portolan.dev/cluster`, and
 //! as the first column of tables. Objects of the same name on several physical clusters are several items. A physical
-//! cluster that does not answer is a `Warning`; if none answers, the request fails, so that no client takes an outage
-//! for an empty list. The client needs the right to list the resource in the workspace, and `physicalclusters/proxy` of
-//! each physical cluster, on which it acts as the user that it is mapped to.
+//! cluster that does not answer causes a `Warning`. If none answers, the request fails, so that no client mistakes an
+//! outage for an empty list. The client needs the right to list the resource in the workspace, and
+//! `physicalclusters/proxy` of each physical cluster, on which it acts as the user that it is mapped to.
 //!
 //! One opaque resourceVersion stands for all physical clusters, in lists, events and bookmarks.
 
@@ -138,7 +138,7 @@ fn warn(call: &RequestContext, members: &PaneMembers, gaps: &[(String, Status)])
     call.warn(gaps.iter().map(|(name, why)| format!("physical cluster {name:?} is missing: {}", why.message())));
 }
 
-/// Returns the failure of a request that no physical cluster answered: theirs if they agree.
+/// Returns the failure of a request that no physical cluster answered: their common failure if all have the same.
 fn total_failure(gaps: Vec<(String, Status)>) -> Status {
     let agree = gaps.windows(2).all(|pair| pair[0].1.code() == pair[1].1.code());
     let texts: Vec<String> = gaps.iter().map(|(name, why)| format!("{name}: {}", why.message())).collect();

@@ -1,4 +1,4 @@
-//! JSON of physical clusters, changed without a tree: values stay the text that they came as.
+//! JSON of physical clusters, changed without a tree: values keep their original text.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::items::is_version;
 
-/// Digits of a uid that tell physical clusters apart.
+/// Number of digits of a uid that distinguish physical clusters.
 const DIGITS: usize = 12;
 /// Longest text that is decoded, in bytes: that of the longest URL.
 const MAX_TOKEN: usize = 8 * 1024;
@@ -72,7 +72,7 @@ pub(super) struct PanePosition {
     /// Versions of the physical clusters that were listed.
     #[serde(rename = "v")]
     pub(super) versions: MemberVersions,
-    /// Name of the physical cluster to continue with.
+    /// Name of the physical cluster with which to continue.
     #[serde(rename = "c")]
     pub(super) member: String,
     /// Its continue token; empty to begin with it.

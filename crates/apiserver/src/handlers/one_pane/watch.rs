@@ -1,5 +1,5 @@
-//! Merged watches. The resourceVersion of each event stands for all physical clusters, so that a client continues with
-//! all of them wherever it stopped.
+//! Merged watches. The resourceVersion of each event stands for all physical clusters, so that a client can resume all
+//! of them from any event.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
@@ -216,8 +216,8 @@ impl PaneWatch {
     }
 }
 
-/// Returns true while the client has its rights and no other physical clusters are in reach. If some have come, the
-/// watch ends, and the client continues with all of them.
+/// Returns true while the client has its rights and no other physical clusters are in reach. If new ones are in reach,
+/// the watch ends, and the client resumes with all of them.
 ///
 /// # Errors
 /// 401, 403 or 404 when the client has lost access, 410 when a physical cluster is gone.

@@ -200,7 +200,7 @@ async fn until_closed(socket: &SocketHandle, must_end: impl Future<Output = ()>)
         () = socket.closed() => {}
         () = must_end => {
             socket.cut();
-            // Its task notices the cut at once.
+            // Its task notices the shutdown at once.
             let _ = tokio::time::timeout(EVICTED_LAST, socket.closed()).await;
         }
     }

@@ -86,8 +86,8 @@ impl ConnectionLimiter {
         Arc::new(Self { capacity, held: Mutex::default(), ended: Notify::new() })
     }
 
-    /// Takes a slot, evicting another connection if none is free. Waits while too many evicted ones are still ending,
-    /// which is short. Returns `None` if no connection can be evicted.
+    /// Takes a slot, evicting another connection if none is free. Waits while too many evicted connections are still
+    /// closing, which takes a short time. Returns `None` if no connection can be evicted.
     pub(super) async fn take(
         self: &Arc<Self>,
         address: IpAddr,

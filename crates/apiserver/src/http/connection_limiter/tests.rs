@@ -26,7 +26,7 @@ async fn two_addresses_that_hold_all_slots_lock_out_neither_others_nor_their_nei
         (0..64).map(|i| connect(&limiter, if i % 2 == 0 { "10.0.0.1" } else { "10.0.0.2" })).collect();
     silent.retain(Connected::is_served);
     assert_eq!(silent.len(), 16, "all slots are theirs");
-    // The evicted ones end at once, as their tasks do.
+    // Evicted connections end at once, as their tasks would.
     for newcomer in ["10.0.0.3", "10.0.0.1", "10.0.0.2"] {
         let accepted = connect(&limiter, newcomer);
         assert!(accepted.is_served(), "{newcomer}");

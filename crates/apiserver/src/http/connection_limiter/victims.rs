@@ -5,8 +5,8 @@
 //! 3. Those with requests of a tenant that holds more than its share: its watches can be resumed.
 //! 4. Unauthenticated ones.
 //!
-//! The largest network (in step 3: tenant) comes first, and of it the connection that is oldest, or idle for longest.
-//! Other connections with a running request of an authenticated client are never evicted.
+//! The largest network (in step 3: tenant) comes first; within it, the oldest connection, or the one that is idle for
+//! longest. Other connections with a running request of an authenticated client are never evicted.
 
 use std::{
     cmp::Reverse,

@@ -1,12 +1,12 @@
 //! Fair queue for seats: short requests share a number of seats between logical clusters, and between the users of
 //! each.
 //!
-//! A logical cluster may hold [`HELD_PER_FREE`] times as many seats as are free: one alone leaves a quarter, two a
-//! sixteenth, and so on, so that it takes many to fill them, however slow their requests are. A request without a
-//! seat waits in its user's queue. A free seat goes to the logical cluster with the fewest, and there to the user
-//! with the fewest (max-min fairness). Equals are served in rounds, whatever the length of their queues, so that even
-//! a single seat is shared; within a round the oldest request is first. Queues are bounded: when they are full, the
-//! longest one loses its last request.
+//! A logical cluster may hold [`HELD_PER_FREE`] times as many seats as are free: one alone leaves a quarter free, two a
+//! sixteenth, and so on. So it takes many logical clusters to fill all seats, even if their requests are slow. A
+//! request without a seat waits in its user's queue. A free seat goes to the logical cluster with the fewest, and there
+//! to the user with the fewest (max-min fairness). Those with equally many seats are served in rounds, independently of
+//! the length of their queues, so that even a single seat is shared. Within a round, the oldest request comes first.
+//! Queues are bounded: when they are full, the longest one loses its last request.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},

@@ -87,8 +87,7 @@ impl<'a> Admitted<'a> {
             }
             // Clients migrate objects to the current storage version by writing them unchanged.
             Update::Unchanged => (old.clone(), WriteEffect::Update),
-            // As in kube-apiserver, changes that the server has reverted do not count as changes, and neither do their
-            // times.
+            // As in kube-apiserver, changes that the server reverted do not count, and neither do their timestamps.
             Update::Changed(mut object) => {
                 let is_unchanged = apply::keep_times(old, &mut object) && !is_outdated;
                 if is_unchanged { (Value::Null, WriteEffect::Nothing) } else { (object, WriteEffect::Update) }

@@ -71,11 +71,11 @@ pub(crate) struct WriteScope<'a> {
 /// Recording of field managers in a write.
 #[derive(Clone, Copy)]
 pub(crate) enum FieldTracking<'a> {
-    /// The changed fields become those of a manager.
+    /// The manager becomes the owner of the changed fields.
     Update { manager: &'a str, conversions: &'a Conversions },
     /// Server-side apply has recorded its manager.
     Applied,
-    /// The record stays as it is: kube-apiserver does not record the manager of a binding.
+    /// The record stays unchanged: kube-apiserver does not record the manager of a binding.
     Unchanged,
     /// No record: the object is not stored.
     Nothing,

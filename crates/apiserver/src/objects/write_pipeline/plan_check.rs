@@ -1,6 +1,6 @@
 //! Plans in the write pipeline. A dry run reports its plan in a `Warning` header. A write with the annotation
-//! `portolan.dev/expect-plan` is refused if its plan would now be another, and committed only if the policies and
-//! physical clusters are still those of the plan: none has been written, also none that is new.
+//! `portolan.dev/expect-plan` is refused if its plan has changed. It is committed only if no policy or physical cluster
+//! was written or created since the plan.
 
 use portolan_store::Expect;
 use portolan_types::{Status, StatusCause, annotations, quoted::go_quoted};

@@ -28,7 +28,7 @@ impl<'a> Validated<'a> {
         &self.prepared.object
     }
 
-    /// Returns the object as it would be stored, to omit what the store has no room for.
+    /// Returns the object as it would be stored, without the parts that do not fit into the store.
     pub(crate) fn object_mut(&mut self) -> &mut Value {
         &mut self.prepared.object
     }

@@ -114,7 +114,7 @@ pub(crate) enum RoutePolicy {
     Path,
     /// The RBAC bindings of the logical cluster decide on the resource.
     Resource,
-    /// Only agents may use the route, whatever roles are bound. An agent may use no other route.
+    /// Only agents may use the route, and no role changes that. An agent may use no other route.
     Agent,
     /// All clients but agents may use the route. Pages of the console and sign-in contain no data of tenants.
     Console,

@@ -76,7 +76,7 @@ pub(crate) fn hashed_names(cluster: LogicalClusterId, body: &[u8]) -> Result<BTr
     let mut found = BTreeSet::new();
     for at in memchr::memmem::find_iter(body, mark.as_bytes()) {
         let length = body[at..].iter().take_while(|byte| is_part(byte)).count();
-        // The name of a user of a service account continues behind that of the namespace.
+        // In the user name of a service account, the name follows the namespace.
         let text = String::from_utf8_lossy(&body[at..at + length]).into_owned();
         found.extend(text.split_once(':').map(|(namespace, _)| namespace.to_owned()));
         found.insert(text);

@@ -37,7 +37,7 @@ impl<'a> FlatName<'a> {
         let Some((cluster, name)) = split(text) else { return Self::Own(text) };
         match name.strip_prefix('-') {
             None => Self::Prefixed { cluster, name },
-            // A text that is not a hash of any name is the hash of none.
+            // Without a hash, the whole text is the start, which matches no name.
             Some(hashed) => Self::Hashed { cluster, start: hashed.rsplit_once('-').map_or(hashed, |(start, _)| start) },
         }
     }

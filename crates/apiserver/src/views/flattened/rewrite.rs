@@ -13,14 +13,14 @@ use super::{
 
 /// Label by which selectors name a namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// Label of namespaces in the view, by which selectors select those of their own logical cluster alone.
+/// Label of namespaces in the view, with which selectors select only the namespaces of their own logical cluster.
 pub(super) const CLUSTER_LABEL: &str = "kcp.io/cluster";
 /// Deepest nesting of a custom resource that is walked.
 const MAX_DEPTH: usize = 64;
 const ACCOUNT: &str = "system:serviceaccount:";
 const ACCOUNTS: &str = "system:serviceaccounts:";
 
-/// Name that an object of a logical cluster may not have: it is none of that logical cluster, or its hash is unknown.
+/// Name that an object of a logical cluster may not have: it belongs to another one, or its hash is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ForeignName(pub(super) String);
 
@@ -173,8 +173,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites the names in a rule about cluster-scoped objects. A rule about others too, or about all resources,
-    /// names them as they are.
+    /// Rewrites the names in a rule about cluster-scoped objects. Names stay unchanged in a rule that also covers other
+    /// resources, or all of them.
     fn rewrite_rule(&self, value: &mut Value) -> Rewritten {
         let texts = |key: &str| {
             let items = value.get(key).and_then(Value::as_array).into_iter().flatten();

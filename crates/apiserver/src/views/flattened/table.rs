@@ -24,7 +24,7 @@ pub(super) enum FlatReferent {
     ClusterScoped,
     /// An object by kind, name and namespace, with a group or an API version.
     Typed,
-    /// A user, whose name is that of a service account or of anything else.
+    /// A user: a service account or any other.
     User,
     /// Groups of users, some of which are those of service accounts of a namespace.
     Groups,

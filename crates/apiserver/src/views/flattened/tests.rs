@@ -11,8 +11,8 @@ use super::{FlattenedNames, is_shown_once, table::REFERENCES};
 /// Deepest path that is filled or walked.
 const MAX_DEPTH: usize = 14;
 
-/// Fields that look like references and are none that a view rewrites, with the reason. A name without a type stands
-/// for a field of any type.
+/// Fields that look like references but are not rewritten, with the reason. A name without a type means a field of any
+/// type.
 static NO_REFERENCES: [(&str, &str); 28] = [
     ("fieldRef", "names a field"),
     ("resourceFieldRef", "names a container of the pod"),

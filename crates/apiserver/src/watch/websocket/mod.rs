@@ -177,7 +177,7 @@ async fn run(
 async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> io::Result<()> {
     let sending = async {
         writer.write_all(frames).await?;
-        // TLS buffers what the connection has not accepted, and would send it only with the next event.
+        // TLS buffers data that the connection has not accepted, and would otherwise send it only with the next event.
         writer.flush().await
     };
     tokio::time::timeout(STALL_TIMEOUT, sending).await?
@@ -188,7 +188,8 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> io::Resu
 enum ControlFrame {
     Ping(Vec<u8>),
     Close,
-    /// Frame that breaks the protocol: not masked, of a reserved opcode, or a control frame, too long or in parts.
+    /// Frame that violates the protocol: unmasked, with a reserved opcode, or a control frame that is too long or
+    /// fragmented.
     Invalid,
 }
 

@@ -46,7 +46,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// connection.
 pub(super) const MAX_DIALS: usize = 32;
 
-/// Addresses that webhooks may have besides public ones.
+/// Addresses that webhooks may have in addition to public ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebhookAddresses {
     /// Allows private networks and this machine. Link-local addresses, such as metadata services, are never allowed.
@@ -157,7 +157,7 @@ impl WebhookClients {
     /// Posts a review and returns the response.
     ///
     /// # Errors
-    /// The failure in the words of Go's client, without any text of the other side.
+    /// The failure as Go's client words it, without any text from the server.
     pub(super) async fn post(
         &self,
         cluster: LogicalClusterId,
@@ -198,7 +198,7 @@ impl WebhookClients {
     /// that of the request.
     ///
     /// # Errors
-    /// The failure in the words of Go's client, without any text of the other side.
+    /// The failure as Go's client words it, without any text from the server.
     pub(super) async fn send(
         &self,
         cluster: LogicalClusterId,

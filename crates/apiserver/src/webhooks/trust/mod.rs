@@ -32,7 +32,7 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Builds the TLS client configuration for a CA bundle in PEM; an empty one stands for the system's.
+/// Builds the TLS client configuration for a CA bundle in PEM; an empty one means the bundle of the system.
 ///
 /// # Errors
 /// A bundle without a usable certificate.
@@ -82,7 +82,7 @@ fn system_bundle() -> Vec<u8> {
 }
 
 /// Verifier that, like Go, also accepts a CA certificate as the server's if the bundle contains it or its issuer:
-/// self-signed webhook certificates are such, and those of `openssl req -x509 -CA`.
+/// this is common for self-signed webhook certificates and those of `openssl req -x509 -CA`.
 #[derive(Debug)]
 struct BundleVerifier {
     usual: Arc<WebPkiServerVerifier>,

@@ -127,7 +127,7 @@ async fn answer(
     } else {
         serde_json::from_slice(&body).unwrap()
     };
-    // What is not an admission review has no request in it.
+    // A body that is not an admission review contains no request.
     let request = review.get("request").unwrap_or(&review);
     asked.lock().push((path.clone(), request.clone()));
     let full = |bytes: Vec<u8>| Full::new(Bytes::from(bytes)).boxed_unsync();

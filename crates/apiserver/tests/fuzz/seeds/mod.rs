@@ -17,7 +17,7 @@ impl Seed {
     }
 }
 
-/// Objects that may fail to be created: what is not there is not fuzzed.
+/// Objects whose creation may fail: missing objects are not fuzzed.
 const MAX_UNMADE: usize = 12;
 
 pub struct Seeds {

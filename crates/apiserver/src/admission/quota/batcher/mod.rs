@@ -65,7 +65,7 @@ pub(super) enum ChargeOutcome {
     Refused(Refusal),
     /// Failed for the whole batch.
     Failed(Status),
-    /// To be retried outside a batch: a write of the batch caused a conflict or another error of its own.
+    /// Must be retried outside a batch: one write of the batch caused a conflict or another error.
     RetryAlone,
 }
 

@@ -57,7 +57,7 @@ impl ImpersonationMode {
         }
     }
 
-    /// Returns true if the mode covers such a user. Of nodes and accounts only the name may be given.
+    /// Returns true if the mode covers such a user. For nodes and accounts, only the name may be set.
     fn covers(self, wanted: &User, asker: &User) -> bool {
         let name_alone = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         let (node, account) = (node_of(&wanted.name), account_of(&wanted.name));
@@ -300,7 +300,7 @@ fn groups_of(mode: ImpersonationMode, wanted: &User) -> Vec<String> {
     }
     let group = match wanted.name.as_str() {
         "system:anonymous" => UNAUTHENTICATED,
-        // The group of unauthenticated users excludes that of authenticated ones.
+        // A user in the group of unauthenticated users is not added to that of authenticated ones.
         _ if groups.iter().any(|group| group == UNAUTHENTICATED) => return groups,
         _ => AUTHENTICATED,
     };
