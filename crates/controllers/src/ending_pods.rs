@@ -1,5 +1,6 @@
-//! Pods that are being deleted and whose end nothing reports: those without a node, and those whose node is gone, as
-//! in kube-controller-manager's podgc. Pods on physical clusters are left to the syncer, which sees their end.
+//! Garbage collection of pods that are being deleted and whose end nobody reports: pods without a node, and pods whose
+//! node is gone, as in kube-controller-manager's podgc. The syncer handles pods on physical clusters, because it sees
+//! their end.
 
 use std::{sync::Arc, time::Duration};
 

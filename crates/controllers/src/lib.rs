@@ -42,7 +42,8 @@ pub fn shared_apis(loops: Loops, plane: &Arc<Plane>, directory: &Arc<dyn apis::E
         .with(apis::DefaultBindingController::new(plane.clone(), directory.clone()))
 }
 
-/// Returns the controllers that every API server needs. That of workspaces needs a directory and is added apart.
+/// Returns the controllers that every API server needs. The controller of workspaces needs a directory and is added
+/// separately.
 ///
 /// `root_ca` is the PEM that clients in pods trust the API server by; it goes into `kube-root-ca.crt` of every
 /// namespace.

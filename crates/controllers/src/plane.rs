@@ -266,7 +266,7 @@ impl Plane {
         ObjectSlices { plane: self, next: Some(request) }
     }
 
-    /// Lists objects of a scope at the latest revision, damaged ones apart, up to a limit.
+    /// Lists objects of a scope at the latest revision, up to a limit. Damaged objects are returned separately.
     ///
     /// # Errors
     /// Fails if the store fails.
@@ -380,7 +380,7 @@ impl Plane {
         self.modify(key, modify).await
     }
 
-    /// Reads and changes an object, again after a conflict. A removal also releases what the object has reserved.
+    /// Reads and changes an object, and retries after a conflict. A removal also releases the object's reservations.
     /// `None` if there is no such object.
     async fn modify(
         &self,
@@ -527,7 +527,7 @@ impl Plane {
     /// Returns the key of an object of a kind.
     ///
     /// # Errors
-    /// 422 when its name or namespace is none.
+    /// 422 if its name or namespace is invalid.
     pub fn key_of(&self, kind: &Kind, cluster: LogicalClusterId, object: &Value) -> Result<ObjectKey, Status> {
         let bad = |error: portolan_types::InvalidName| Status::bad_request(error.to_string());
         let name: ObjectName = portolan_types::object::name(object).parse().map_err(bad)?;

@@ -210,7 +210,7 @@ impl Controller for ProtectionController {
 
     fn keys(&self, event: &Event) -> Vec<Self::Key> {
         let mut keys = self.released_by(event);
-        // A deleted object is a key as well: it stops waiting.
+        // A deleted object is queued as well, to stop waiting for it.
         if event.record.header.is_deleting && finalizer_of(&event.key.resource).is_some() {
             keys.push(event.key.clone());
         }

@@ -1,5 +1,5 @@
-//! Fills Secrets of the type `kubernetes.io/service-account-token`, and takes away those whose account is gone. As the
-//! tokens controller of kube-controller-manager does it.
+//! Fills Secrets of the type `kubernetes.io/service-account-token`, and deletes those whose account is gone. Behaves
+//! like the tokens controller of kube-controller-manager.
 
 use std::{sync::Arc, time::Duration};
 

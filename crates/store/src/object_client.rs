@@ -29,8 +29,8 @@ pub async fn retry_on_conflict<T, E, F: Future<Output = Result<T, E>>>(
     step().await
 }
 
-/// Commits a transaction together with notes about it, such as Events. A note whose key holds a damaged object is left
-/// out and the damage recorded: a mere note must not block the transaction.
+/// Commits a transaction together with notes about it, such as Events. If the object at a note's key is damaged, the
+/// note is left out and the damage recorded: a note must not block the transaction.
 ///
 /// # Errors
 /// Returns the errors of [`crate::api::Store::commit`].
@@ -76,7 +76,7 @@ pub enum ModifyOutcome {
 }
 
 impl ModifyOutcome {
-    /// Returns the object, as it is now or was last.
+    /// Returns the current object, or its last state.
     pub fn into_object(self) -> Value {
         match self {
             Self::Kept(object, _) | Self::Written(object, _) | Self::Deleted(object, _) => object,

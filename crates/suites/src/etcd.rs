@@ -93,8 +93,8 @@ fn refused(program: &Path, dir: &Path, flags: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A user of etcd's logs in. Its token ends while the server stands still, and with every start of etcd: it gets
-/// others.
+/// A user of etcd logs in. Its token expires while the server is suspended and whenever etcd restarts; the server then
+/// gets a new one.
 fn passwords(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     let mut etcd = Etcd::start_with(tools, &dir.join("etcd"), &[&format!("--auth-token-ttl={}", TOKEN.as_secs())])?;
     let gateway = etcd.gateway();

@@ -1,4 +1,5 @@
-//! Bindings by export, kept in memory by the events of bindings: no change of an export reads all bindings.
+//! Bindings by export, kept in memory by the events of bindings: so that a change of an export does not read all
+//! bindings.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -61,7 +61,8 @@ impl BindingController {
         Self { plane, directory, kind, index: BindingIndex::default(), schemas: ExportedSchemaNames::default() }
     }
 
-    /// Reconciles the bindings of a logical cluster. Its key is in work once, so no two take the same name at once.
+    /// Reconciles the bindings of a logical cluster. Its key is processed by one worker at a time, so two bindings
+    /// cannot take the same name concurrently.
     async fn reconcile_consumer(&self, cluster: LogicalClusterId) -> Result<Option<Duration>, PlaneError> {
         let scope = RangeScope::Cluster(cluster, self.kind.group_resource());
         let listed = self.plane.list_skipping_damaged(scope, None).await?;

@@ -1,4 +1,4 @@
-//! Conflicts of names between the bindings and definitions of a logical cluster: who came first keeps a name.
+//! Conflicts of names between the bindings and definitions of a logical cluster: the first user of a name keeps it.
 
 use std::{collections::BTreeSet, sync::Arc};
 

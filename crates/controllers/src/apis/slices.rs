@@ -38,8 +38,8 @@ impl SliceController {
         Self { plane, directory, slices, bindings: BindingIndex::default() }
     }
 
-    /// Returns true if a binding is bound to an export. It reads one binding, unless some are gone that the index still
-    /// has.
+    /// Returns true if a binding is bound to an export. Usually reads one binding; more if the index names deleted
+    /// ones.
     async fn has_binding(&self, export: &ExportAddress) -> Result<bool, PlaneError> {
         let mut next = self.bindings.next(export, None);
         while let Some(key) = next {

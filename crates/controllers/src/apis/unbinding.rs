@@ -59,7 +59,7 @@ impl BindingController {
         let delete = |key| async move {
             match kind {
                 Some(kind) => self.plane.delete(kind, &key, options).await,
-                // The workspace of the export is gone, and the schema with it: no client can remove finalizers.
+                // The workspace of the export and its schema are gone, so no client can remove finalizers.
                 None => {
                     self.plane.store().commit(Transaction::one(key, Expect::Anything, None)).await?;
                     Ok(())

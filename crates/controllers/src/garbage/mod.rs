@@ -1,5 +1,5 @@
-//! Garbage collection by owner, within one logical cluster: dependents go when their last owner is gone; foreground and
-//! orphan deletion; dead references are dropped from objects that keep another owner.
+//! Garbage collection by owner, within one logical cluster: dependents are deleted after their last owner; foreground
+//! and orphan deletion; references to missing owners are removed from objects that have another owner.
 
 mod owners;
 mod refusal_events;
@@ -76,11 +76,11 @@ impl ScanProgress {
 pub enum Key {
     /// Object that has owners, or that waits for its dependents.
     Object(ObjectKey),
-    /// Owner of which a dependent has gone or changed: one key for all its dependents.
+    /// Owner that lost a dependent, or of which one changed: a single key for all its dependents.
     Owner(OwnerKey),
     /// Dependents of an owner that is gone.
     DependentsOf(GoneOwner),
-    /// All objects with owners: an unknown one of these is gone.
+    /// All objects with owners are known: an unknown owner is gone.
     AllOwned(LogicalClusterId),
 }
 
@@ -127,8 +127,8 @@ impl GarbageCollector {
         self.collect(kind, &found, OwnerChange::Checked).await
     }
 
-    /// Removes the owner from its dependents, then releases it; not while a dependent is damaged, which would lose its
-    /// owner unseen.
+    /// Removes the owner from its dependents, then releases it; but not while a dependent is damaged, because it would
+    /// lose its owner unnoticed.
     ///
     /// An owner with copies on physical clusters waits for their end: its finalizer tells the copies to orphan theirs,
     /// too.
@@ -302,13 +302,13 @@ impl GarbageCollector {
                     going.push(reference.uid.clone());
                 }
                 OwnerState::Absent => going.push(reference.uid.clone()),
-                // Nothing is changed while the state of one owner is unknown, whatever the others are.
+                // Nothing is changed while the state of any owner is unknown.
                 OwnerState::Unknown => return Ok(WorkOutcome::RequeueAfter(UNSERVED)),
                 OwnerState::Misplaced => return Ok(WorkOutcome::Done),
             }
         }
         if solid {
-            // References of waiting owners are dropped, too: this object stays, so they would wait forever.
+            // References to waiting owners are removed, too: this object stays, so they would wait forever.
             if !going.is_empty() {
                 self.drop_references(found, |reference| going.contains(&reference.uid)).await?;
             }
@@ -324,7 +324,7 @@ impl GarbageCollector {
             ..DeleteOptions::default()
         };
         portolan_types::failpoint!("controllers/garbage-found");
-        // An object that has been adopted since was written, so it has a key of its own.
+        // An object that was adopted since was written, so its key is queued separately.
         let done = self.plane.delete_if(kind, &found.key, &options, |now| OwnershipInfo::of(now) == ownership).await;
         self.report_refusal(found, "delete it, as its owners are gone or going", done).await?;
         Ok(WorkOutcome::Done)
@@ -510,7 +510,7 @@ enum OwnerChange<'a> {
     Checked,
     /// This owner has just gone.
     Gone(&'a GoneOwner),
-    /// An object is gone that may have been an owner.
+    /// An object that may have been an owner is gone.
     AnyGone,
 }
 
@@ -525,9 +525,9 @@ impl<'a> OwnerChange<'a> {
 
 /// Reason of a reconcile.
 enum LookReason {
-    /// It was written; the scan of its dependents so far.
+    /// It was written. Contains the scan of its dependents so far.
     Itself(ScanProgress),
-    /// A dependent has gone or changed. The others are reconciled by themselves.
+    /// A dependent was deleted or changed. The others are reconciled separately.
     Dependent,
 }
 

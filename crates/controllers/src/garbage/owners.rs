@@ -127,8 +127,8 @@ impl OwnerRef {
     }
 }
 
-/// Returns the state of the owner that `reference` names, by name and uid, as the server shows it. `gone` is known to
-/// be gone, as the definition of its kind may be.
+/// Returns the state of the owner with the name and uid of `reference`. The owner `gone` is known to be deleted, even
+/// if the definition of its kind no longer exists.
 pub(super) async fn state(
     plane: &Plane,
     dependent: &ObjectKey,
@@ -168,7 +168,7 @@ pub(super) async fn state(
 fn unstored(plane: &Plane, kind: &Kind, key: &ObjectKey, reference: &OwnerRef) -> OwnerState {
     match plane.kinds().uid_unstored(key) {
         Some(uid) if uid == reference.uid => OwnerState::Present,
-        // A resource that is not served is never proven to be gone.
+        // The absence of an object cannot be proven while its resource is not served.
         None if !kind.has_verb("get") => OwnerState::Unknown,
         Some(_) | None => OwnerState::Absent,
     }

@@ -32,7 +32,7 @@ impl Kinds for Shows {
     }
 }
 
-/// Objects, and a collector that looks at the objects it is given.
+/// Objects, and a collector that reconciles given objects.
 struct Stage {
     plane: Arc<Plane>,
     collector: GarbageCollector,
@@ -55,7 +55,7 @@ impl Stage {
         self.plane.create(self.kind(&object), HOME, object).await.unwrap().unwrap()
     }
 
-    /// Stores an object as it is, with a uid that is given.
+    /// Stores an object unchanged, with the given uid.
     async fn put(&self, cluster: LogicalClusterId, object: &Value) -> ObjectKey {
         let key = self.plane.key_of(self.kind(object), cluster, object).unwrap();
         let write = Transaction::one(key.clone(), Expect::Anything, Some(Record::of(object)));

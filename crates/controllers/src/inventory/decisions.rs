@@ -52,7 +52,8 @@ impl InventoryController {
     }
 }
 
-/// Returns the chosen physical clusters, each with the reason of the placement. A copy that leaves is none.
+/// Returns the chosen physical clusters, each with the reason of the placement. A leaving copy does not count as
+/// chosen.
 fn decisions(placement: &Value, profiles: &str) -> Vec<Value> {
     let reason = condition(placement, "Placed").and_then(|placed| placed.get("message")?.as_str());
     let copies = placement.pointer("/status/clusters").and_then(Value::as_array).into_iter().flatten();

@@ -43,7 +43,7 @@ impl EmptyingReport {
         left.iter().for_each(|found| self.remains.add(&resource, &found.object));
     }
 
-    /// Returns true if nothing is left, as far as is known.
+    /// Returns true if no remaining content is known.
     pub(super) fn is_done(&self) -> bool {
         self.remains.is_empty() && self.undiscovered.is_none() && self.failures.is_empty()
     }

@@ -269,7 +269,7 @@ fn held_by(namespace: &Value) -> impl Iterator<Item = &str> {
     finalizers.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Returns true if it goes as soon as it is empty.
+/// Returns true if the namespace is removed as soon as it is empty.
 fn is_ready_to_finalize(namespace: &Value) -> bool {
     held_by(namespace).all(|held| held == FINALIZER) && object::finalizers(namespace).next().is_none()
 }

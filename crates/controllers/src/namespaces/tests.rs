@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A store that tells of no ConfigMaps, and unknown kinds, for as long as it is set to fail. Of what is
-/// damaged it knows one.
+/// A store that fails to list ConfigMaps and unknown kinds while it is told to fail. It reports one damaged object.
 #[derive(Clone)]
 struct Failing {
     inner: DynStore,

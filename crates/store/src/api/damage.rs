@@ -41,7 +41,8 @@ pub enum Damage {
 /// Object that is stored and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedObject {
-    /// Address of the object. If the address itself is damaged, the best stand-in for it, and `why` is [`Damage::Key`].
+    /// Address of the object. If the address itself is damaged, this is the best approximation, and `why` is
+    /// [`Damage::Key`].
     pub key: ObjectKey,
     /// Kind of damage.
     pub why: Damage,
@@ -70,7 +71,7 @@ pub struct DamageList {
     pub first: Vec<String>,
 }
 
-/// Bytes that a stand-in name spells out; a name has at most 253 characters.
+/// Maximum bytes that a stand-in name shows; a name has at most 253 characters.
 const MAX_SPELLED_BYTES: usize = 100;
 /// Most objects, and most faults of one kind, that are described individually.
 pub(crate) const MAX_DESCRIBED: usize = 20;

@@ -56,7 +56,7 @@ pub enum StoreError {
     /// The queue is full; nothing was written.
     #[error("the store is overloaded")]
     Overloaded,
-    /// The logical cluster is being deleted or gone; nothing was written.
+    /// The logical cluster is being deleted, or was deleted; nothing was written.
     #[error("logical cluster {cluster} is gone")]
     ClusterGone {
         /// Logical cluster that is being deleted or was deleted.

@@ -7,8 +7,8 @@ use super::{
     Transaction, WatchScope, damage::DamagedObject, hold::RevisionHold,
 };
 
-/// Layer over a store. Every operation goes to [`StoreLayer::inner`] unless the layer has its own; so no operation of
-/// [`Store`] gets lost on the way, whatever is added to it.
+/// Layer over a store. Every operation goes to [`StoreLayer::inner`] unless the layer has its own; so a new operation
+/// of [`Store`] cannot be forgotten.
 pub trait StoreLayer: Send + Sync {
     /// Returns the store below.
     fn inner(&self) -> &DynStore;

@@ -98,7 +98,8 @@ pub enum LimitExcess {
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
     /// Keys that are not written but must meet a precondition; [`MAX_TRANSACTION_CONDITIONS`] bounds their number. A
-    /// key expected at a revision was read at that revision, so another write of the same transaction may stand for it.
+    /// key expected at a revision was read at that revision, so another write of the same transaction may use it as
+    /// well.
     pub checks: Vec<(ObjectKey, Expect)>,
     /// Writes in the order of their revisions. No key twice.
     pub writes: Vec<Write>,

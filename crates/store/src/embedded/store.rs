@@ -38,8 +38,8 @@ use crate::{
 
 /// Most that a range reads in place before it moves to a reader thread.
 const INLINE_BUDGET: ReadBudget = ReadBudget { objects: 256, bytes: SLICE_BYTES };
-/// Most that a range with a selector reads in place. Matches may be far apart, and the read would start again on
-/// another thread; reading so few costs less than that move.
+/// Maximum number of objects that a range with a selector reads on the calling thread. Matches may be far apart, and
+/// moving to another thread restarts the read; reading this few objects costs less.
 const SELECTOR_BUDGET: ReadBudget = ReadBudget { objects: 32, bytes: SLICE_BYTES };
 /// Objects and bytes that are read in place per unit of a task's cooperative budget. A task has 128 units, which are a
 /// millisecond or two of reads.

@@ -25,7 +25,7 @@ impl ResourcePattern {
     /// Parses a pattern: `secrets`, `deployments.apps`, `*.apps`, `*.` (core) or `*.*`.
     ///
     /// # Errors
-    /// A pattern that kube-apiserver refuses, too.
+    /// A pattern that kube-apiserver also refuses.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
         if text == "*.*" {
@@ -151,7 +151,8 @@ impl Keyring {
         }
         let sealed = envelope::parse(record.body()).ok_or(Damage::Decryption)?;
         let context = envelope::context(sealed.head, key, record);
-        // Keys of other rules, too: a resource may have left the configuration, or moved to another rule.
+        // Includes keys of other rules: a resource may have been removed from the configuration, or moved to another
+        // rule.
         let others = self.rules.iter().filter(|other| rule.is_none_or(|own| !std::ptr::eq(own, *other)));
         let mut failure = Damage::KeyMissing;
         for provider in rule.into_iter().chain(others).flat_map(|rule| &rule.providers) {

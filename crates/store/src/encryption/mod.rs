@@ -1,5 +1,5 @@
-//! Encryption of objects at rest: a layer between the users of a store and its engine. The engine, its history, its
-//! snapshots and its backups see sealed bodies; headers stay readable, for selectors and garbage collection.
+//! Encryption of objects at rest: a layer between the users of a store and its engine. The engine, the history,
+//! snapshots and backups contain encrypted bodies; headers stay readable, for selectors and garbage collection.
 //!
 //! A sealed body is `portolan:enc:<provider>:v1:<key name>:`, the splice offset, random bytes and the ciphertext. It is
 //! bound to the logical cluster, the address and the uid of its object: elsewhere it cannot be opened.

@@ -131,7 +131,7 @@ where
     move |source| BackendError { context: format!("{context}: {source}"), source: Some(Box::new(source)) }
 }
 
-/// Error of a closed engine, or one that could not be reopened yet. It is not a sign of damage.
+/// Error of an engine that is closed or not reopened yet. It does not indicate damage.
 #[derive(Debug, thiserror::Error)]
 #[error("the store is closed")]
 pub(crate) struct NotOpen;

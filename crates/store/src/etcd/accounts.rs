@@ -248,7 +248,7 @@ pub(super) fn change_of(layout: &EtcdLayout, event: &proto::Event) -> Option<Usa
     let cluster = layout.parse(&kv.key).filter(|key| key.cluster != LogicalClusterId::SYSTEM)?.cluster;
     let before = event.prev_kv.as_ref().map(|kv| kv.value.len());
     let change = match event.r#type() {
-        // Of a state that is compacted no more is known than that it was there.
+        // Of a compacted state, only its existence is known.
         EventType::Put => {
             let was_there = kv.create_revision != kv.mod_revision;
             CountDelta::of(before.or_else(|| was_there.then_some(kv.value.len())), Some(kv.value.len()))

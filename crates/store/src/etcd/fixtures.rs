@@ -24,7 +24,7 @@ use crate::{
 
 /// Every format that this version opens, the newest last.
 const FORMATS: [u64; 1] = [1];
-/// Number of the creating transaction, whatever the same etcd has seen.
+/// Number of the creating transaction, independent of other use of the same etcd.
 const FOUNDING: u64 = 1_000_000;
 /// Attempts to create a store without concurrent writes to the same etcd.
 const MAX_ATTEMPTS: usize = 5;

@@ -464,7 +464,7 @@ impl EtcdRangeReader<'_> {
         Ok(())
     }
 
-    /// Keeps a malformed key to note it, unless it is known.
+    /// Records a malformed key, unless it is recorded already.
     fn note_later(&mut self, key: &[u8]) {
         if !self.inner.damage.is_new(&self.inner.malformed_key(key)) {
             return;
@@ -595,8 +595,8 @@ struct PageSize {
     bytes: usize,
 }
 
-/// Returns the number of objects to request after `taken` ones, if their size is like that of `like`: as many as are
-/// still wanted, but no more than a page should have.
+/// Returns the number of objects to request after `taken` ones, if their size is like that of `like`: as many as still
+/// needed, but at most the size of a page.
 fn page_of(request: &RangeRequest, taken: PageSize, like: Option<PageSize>) -> i64 {
     // A selector may discard most of the objects that are read.
     let is_plain = request.labels.is_everything();

@@ -120,7 +120,7 @@ impl EtcdRestorer<'_> {
         let (send, mut items) = mpsc::channel(READ_AHEAD);
         let reading = tokio::task::spawn_blocking(move || {
             read(input, &mut |item| {
-                // A receiver that is gone has failed, and reports that itself.
+                // A receiver that was dropped has failed, and reports its own failure.
                 send.blocking_send(item).map_err(|_| damaged("the reader has stopped"))
             })
         });
@@ -133,7 +133,7 @@ impl EtcdRestorer<'_> {
         let last = last.ok_or_else(|| damaged("its revision leaves no room for a higher one"))?;
         self.count(raised)?;
         self.flush().await?;
-        // The base raises the store's revisions above those of the snapshot, whatever etcd's are.
+        // The base raises the store's revisions above those of the snapshot, independently of etcd's revisions.
         let base = last.div_ceil(REVISIONS_PER_TRANSACTION).to_string();
         let record = json!({"format": FORMAT, "identity": seams.uid().to_string(), "base": base}).to_string();
         self.write(vec![put(self.layout.meta(), record.into())]).await?;

@@ -2,7 +2,7 @@
 //! of keys is the order of the tuples that they encode.
 //!
 //! - `o` cluster resource namespace name → the latest object
-//! - `v` cluster resource namespace name until → a superseded object, as it stood before revision `until`
+//! - `v` cluster resource namespace name until → a superseded object, in its state before revision `until`
 //! - `h` revision → what the write of this revision did, and to which object
 //! - `x` cluster owner-uid resource namespace name → nothing: the owner index
 //! - `p` placed-uid cluster resource namespace name → nothing: the placement index
@@ -201,7 +201,7 @@ pub(crate) mod meta {
     pub(crate) const FORMAT: &[u8] = b"mf";
     /// Identity of this store, assigned at its creation.
     pub(crate) const IDENTITY: &[u8] = b"mi";
-    /// Last assigned revision. Kept apart from the data, so that removing data cannot lower it.
+    /// Last assigned revision. Stored separately from the data, so that removing data cannot lower it.
     pub(crate) const LAST: &[u8] = b"ml";
     /// Floor of the compaction: all events after it are kept.
     pub(crate) const FLOOR: &[u8] = b"mo";

@@ -19,8 +19,8 @@ const RECLAIM_THRESHOLD: usize = MAX_RESOURCES / 4 * 3;
 /// Seeks of one slice.
 const SLICE_SEEKS: usize = 512;
 
-/// Search for ids that no object and no superseded object has. History has no others: the entry of a deletion is kept
-/// as long as the superseded object.
+/// Search for ids that neither an object nor a superseded object has. History has no others: the entry of a deletion is
+/// kept as long as the superseded object.
 ///
 /// Objects are searched first: one that is deleted meanwhile is found later, as a superseded one.
 pub(crate) struct ResourceIdReclaim {

@@ -192,7 +192,7 @@ pub(crate) fn create_store<T, E: From<OpenError> + From<OccupiedDataDir>>(
     if dir.join(opener.name).exists() || HighWaterMark::refuse_if_present(&dir, &dir.join(opener.name)).is_err() {
         return Err(OccupiedDataDir(dir).into());
     }
-    // Leftovers of another engine go too: this restore replaces them.
+    // Leftovers of another engine are removed, too: this restore replaces them.
     for left in [REDB, SLED].map(|name| dir.join(format!("{name}{RESTORING}"))) {
         remove_if_there(&left).map_err(io_error("removing", &left))?;
     }
@@ -390,8 +390,8 @@ impl EngineOpener {
     }
 }
 
-/// Gives a complete store its final name and its mark. A store without a mark would be opened in salvage mode, whatever
-/// happens to it before its first start.
+/// Gives a complete store its final name and its mark. A store without a mark would be opened in salvage mode, even if
+/// it is damaged before its first start.
 fn move_in_place(dir: &Path, new: &Path, path: &Path, found: &StoreBookkeeping) -> Result<(), OpenError> {
     HighWaterMark::prepare(dir, found).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))?;
     fs::rename(new, path).map_err(io_error("moving the new store in place", path))?;
@@ -436,7 +436,7 @@ fn compare_with_mark(path: &Path, kv: &dyn OrderedKv) -> KvResult<()> {
 }
 
 fn open_sled(path: &Path, cache_bytes: usize, _: &OpenProgress) -> KvResult<Box<dyn OrderedKv>> {
-    // An operator deletes the mark to salvage what is left of a damaged store.
+    // An operator deletes the mark to salvage the readable part of a damaged store.
     let is_wanted_whole = !path.exists() || path.parent().is_some_and(HighWaterMark::is_in);
     if is_wanted_whole {
         Ok(Box::new(SledKv::open(path, cache_bytes)?))

@@ -162,7 +162,7 @@ impl HighWaterMark {
             return Ok(());
         }
         let new = self.dir.join(NEW);
-        // The name is not synced: after a power loss the earlier mark is valid too.
+        // The name is not synced, because after a power loss the earlier mark is valid, too.
         write(&new, &self.identity, last)?;
         fs::rename(&new, self.dir.join(NAME))?;
         portolan_types::failpoint!("store/mark-renamed");

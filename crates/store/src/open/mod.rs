@@ -250,8 +250,8 @@ pub(crate) fn open_to_replace(
     Ok((Arc::new(store), lock))
 }
 
-/// Opens an existing, unused store, reads all of it and closes it again. Finds also damage that opening does not see,
-/// such as a flipped bit in a page that nothing has read since.
+/// Opens an existing, unused store, reads all of it and closes it again. Also finds damage that opening does not
+/// detect, such as a flipped bit in a page that was not read since.
 ///
 /// # Errors
 /// Returns the errors of [`open_to_read`]; `Unsound` with a report of all damage if there is any.
@@ -409,7 +409,7 @@ fn assemble(base: StoreParts, config: &StoreConfig) -> Result<EmbeddedStore, Sto
     Ok(EmbeddedStore { inspection: None, core, writer, commit_timeout: config.commit_timeout })
 }
 
-/// Brings a store of an older format to the newest one: counts what it has no counts of, and marks it. Older versions
+/// Brings a store of an older format to the newest one: adds missing counts, and marks it. Older versions
 /// would take the new entries for damage.
 fn upgraded(kv: &dyn OrderedKv) -> Result<StoreBookkeeping, LoadError> {
     let counted = read(kv, CountedUsage::of)??;

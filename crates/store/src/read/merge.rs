@@ -54,7 +54,7 @@ pub(crate) struct ObjectMerge<'v> {
     /// Cursor of superseded objects; `None` for the latest state, which needs none.
     superseded: Option<Box<dyn KvCursor + 'v>>,
     at: u64,
-    /// Cursor that stands on the object returned last.
+    /// Cursor at the object that was returned last.
     returned: MergeSide,
 }
 

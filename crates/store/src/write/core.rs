@@ -156,9 +156,9 @@ impl StoreCore {
         self.gate.is_short_of_room() && !self.gate.is_full() && self.room.batch_budget(WritePurpose::Any).is_ok()
     }
 
-    /// Takes writes again, if there is space for all or for those that free space. Returns the logical clusters whose
-    /// deletion continues; `None` if there is no space yet, or never will be. Commits that were not acknowledged become
-    /// visible now.
+    /// Accepts writes again, if there is space for all writes or for those that free space. Returns the logical
+    /// clusters whose deletion continues; `None` if there is no space yet, or never will be. Commits that were not
+    /// acknowledged become visible now.
     pub(crate) fn recover(&self) -> Option<Vec<LogicalClusterId>> {
         let purposes =
             if self.gate.is_full() { &[WritePurpose::Any, WritePurpose::MakeRoom][..] } else { &[WritePurpose::Any] };

@@ -1,6 +1,6 @@
 //! Damaged, cut and exchanged files: a store opens at its last commit, is refused with a clear error, or reports what
-//! it cannot read. It never panics, and never falls behind its high-water mark; `verify` finds what the store does not
-//! notice, which is nothing on redb.
+//! it cannot read. It never panics, and never falls behind its high-water mark; `verify` finds damage that the store
+//! does not notice; on redb there is none.
 
 use std::{
     fs,

@@ -168,7 +168,7 @@ async fn acknowledged_writes_survive_a_kill_at_any_moment() {
         let dir = tempfile::tempdir().unwrap();
         let data: PathBuf = dir.path().join("data");
         let (mut acked, mut highest) = (Vec::new(), 0);
-        // Before it has started, at its first write, and ever later.
+        // Kills before the start, at the first write, and later and later.
         for acks in [0, 1, 8, 300, 2, 60, 150, 0, 25] {
             acked.extend(run_and_kill(&data, engine, acks));
             let store = open(StoreConfig::new(engine, Some(data.clone())), Seams::system()).unwrap();

@@ -176,7 +176,7 @@ pub(crate) async fn the_last_so_many_revisions_are_kept(scene: ContractScene) {
     for n in 0..40 {
         written.push(scene.put(&pod(1, "busy"), &n.to_string()).await);
     }
-    // If all tests share one etcd, other tests' writes count too: more is compacted there, and no less.
+    // If all tests share one etcd, writes of other tests count too, so at least this much is compacted.
     assert!(scene.store.back(0) >= written[40] && scene.store.back(u64::MAX) <= written[0]);
     assert_eq!(bounds(1000).enforce(&*scene.store, None).await.unwrap(), CompactionOutcome::NotDue);
     assert_eq!(scene.store.watch(WatchScope::Resource(pods(), None), Some(written[0])).await.err().map(drop), None);

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use sha2::{Digest as _, Sha256};
 
-/// Reads what is hashed with optimized code, unlike the standard library's hasher here.
+/// Hashes with optimized code, unlike the unoptimized standard hasher in this build.
 #[derive(Default)]
 pub(crate) struct ContentDigest(Sha256);
 

@@ -12,7 +12,7 @@ use crate::{digest::ContentDigest, numbers::NumberStream};
 /// Bytes that a disk writes entirely or not at all.
 const SECTOR: usize = 512;
 
-/// File or folder, whatever its names.
+/// File or folder, independent of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Inode {
     number: u64,
@@ -105,7 +105,7 @@ impl DiskImage {
     fn apply_part(&mut self, step: &DiskOperation, mut survives: impl FnMut() -> bool) {
         match step {
             DiskOperation::Named(place, inode) => {
-                // Its number is used, also if its name is lost.
+                // Its number is in use, even if its name is lost.
                 self.made = self.made.max(inode.number);
                 if survives() {
                     self.names.insert(place.clone(), *inode);

@@ -64,7 +64,7 @@ async fn suffer(engine: &str, root: &Path) {
     store.close().await;
 }
 
-/// Returns true if a store whose disk has space accepts writes again; fails at once if it never will.
+/// Returns true if a store accepts writes again after its disk got space; fails at once if it never will.
 async fn writes_are_taken_again(store: &DynStore) -> bool {
     let taken = async {
         loop {

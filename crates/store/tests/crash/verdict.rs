@@ -25,7 +25,7 @@ pub(crate) enum CrashViolation {
     Lost(String),
     /// A revision is assigned twice, or out of order.
     Reused(String),
-    /// The objects belong to no state that the store ever had.
+    /// The objects do not match any state that the store had.
     Torn(String),
     /// A watch from the oldest revision does not deliver each write once, in order.
     Watch(String),

@@ -411,7 +411,7 @@ impl CommitterThread {
                 self.chores.answer(upkept.and(self.core.check_open(WritePurpose::MakeRoom)));
                 self.put_back(transactions);
             }
-            // Nothing was written. Further writes would fail alike, and so would a deletion in the background.
+            // Nothing was written. Further writes would fail in the same way, and so would a background deletion.
             Err(error) => {
                 for reply in replies {
                     let _ = reply.send(Err(error.clone()));

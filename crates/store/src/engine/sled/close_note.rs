@@ -36,7 +36,7 @@ impl CloseNote {
         }
     }
 
-    /// Writes the note. A crash leaves all of it or none.
+    /// Writes the note atomically.
     pub(super) fn write(self, folder: &Path) -> io::Result<()> {
         let new = folder.join(NEW);
         let mut file = File::create(&new)?;

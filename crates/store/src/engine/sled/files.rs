@@ -102,7 +102,7 @@ impl LogFile {
     /// Syncs what sled wrote.
     ///
     /// # Errors
-    /// Fails if that fails, or if a sync of sled's failed since it opened the log.
+    /// Fails if this sync fails, or if a sync by sled failed since it opened the log.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.sync_pages()?;
         self.check()

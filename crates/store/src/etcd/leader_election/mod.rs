@@ -61,7 +61,7 @@ impl Drop for LeadershipTerm {
     fn drop(&mut self) {
         self.lost.cancel();
         if let Some((servant, role, at)) = self.of.take() {
-            // An orderly end lets another server lead at once; otherwise the lease expires by itself.
+            // After an orderly end another server can lead at once; otherwise the lease must expire.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move { servant.give_up(&role, at).await });
             }
@@ -120,7 +120,7 @@ impl ElectionCandidate {
                 tracing::info!(role, "became leader");
                 return LeadershipTerm { lost, of: Some((self.clone(), role.to_owned(), at)) };
             }
-            // An error means that no event told of it.
+            // An error means that no event reported it.
             let _ = tokio::time::timeout(RECHECK_INTERVAL, freed).await;
         }
     }
@@ -229,7 +229,7 @@ impl EtcdCore {
             }
             tokio::time::sleep(RENEWAL_INTERVAL).await;
             asked = Instant::now();
-            // A server that was suspended may have lost the lease: it steps down before it renews.
+            // A server that was suspended may have lost the lease, so it steps down before it renews.
             if asked >= *sure_until {
                 return RenewalEnd::Broken;
             }

@@ -1,4 +1,4 @@
-//! One damaged object on every engine: the rest of it, and all other objects.
+//! One damaged object on every engine: its other states, and all other objects, stay readable.
 
 use std::{slice, sync::Arc};
 

@@ -57,7 +57,8 @@ impl HistoryBounds {
             store.shrink_history(self.bytes - self.bytes / 4).await?;
         }
         let now = store.oldest();
-        // The bound of revisions may lie within a transaction, which is kept whole; an age is at the end of one.
+        // The revision limit may fall within a transaction, which is then kept completely; the age limit is at the end
+        // of one.
         Ok(match (now == before, aged.is_some_and(|aged| now < aged)) {
             (true, _) => CompactionOutcome::Held,
             (false, true) => CompactionOutcome::Partly,

@@ -23,7 +23,7 @@ pub(crate) struct CountedUsage {
 }
 
 impl CountedUsage {
-    /// Counts all objects and superseded objects. Known parents are kept. A logical cluster that cannot be read
+    /// Counts all objects and superseded objects. Links to parents are kept. A logical cluster that cannot be read
     /// completely gets no entry, and is counted at its next write.
     ///
     /// # Errors

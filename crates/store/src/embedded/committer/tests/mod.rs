@@ -172,7 +172,7 @@ impl StorageDisk for ScriptedDisk {
     }
 }
 
-/// Store on such an engine and such a disk.
+/// Store on this engine and this disk.
 struct CommitterScene {
     store: DynStore,
     next: Arc<Mutex<ScriptedAction>>,
@@ -243,7 +243,7 @@ impl CommitterScene {
         answer
     }
 
-    /// Waits until the engine stands still with a batch, as scripted.
+    /// Waits until the engine blocks in a batch, as scripted.
     async fn until_it_stands_still(&self) {
         while *self.next.lock() != ScriptedAction::Held {
             tokio::task::yield_now().await;
@@ -521,7 +521,7 @@ async fn a_batch_holds_a_bounded_number_of_deleted_objects_in_memory() {
             revision = next;
         }
         let batches = scene.batches.lock();
-        // Where there is so little room, what an earlier batch kept is forgotten by a later one.
+        // With so little room, a later batch evicts the entries of an earlier one.
         let mut seen = BTreeSet::new();
         let mut kept = |batch: &BTreeSet<Vec<u8>>| {
             batch.iter().filter(|key| key.first() == Some(&b'v') && seen.insert((*key).clone())).count()
@@ -562,7 +562,7 @@ async fn the_queue_gauge_counts_waiting_writes() {
         soon(answer).await.unwrap();
     }
     assert_eq!(gauges(), [0.0, 0.0]);
-    // Nothing of rejected or lost writes is counted either.
+    // Rejected and lost writes are not counted, either.
     assert!(matches!(scene.put("refused").await, Err(StoreError::Full(_))));
     scene.room.store(10, Ordering::Relaxed);
     scene.until_it_takes_writes().await;

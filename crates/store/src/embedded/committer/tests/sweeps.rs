@@ -263,7 +263,7 @@ async fn a_write_behind_a_full_queue_and_a_deletion_and_a_compaction_is_answered
         soon(answer).await.unwrap();
     }
     let waited = scene.batch_of(&last).unwrap() - begun + 1;
-    // For as many writes as possible: an eighth by bytes leaves no room for the last one's.
+    // For as many writes as possible: if each takes an eighth of the bytes, the last one does not fit.
     assert_eq!(waited, MAX_BATCHES_WAITED - 1);
     assert!(scene.left(cluster(7)).await > 0, "the deletion went on all the time");
 }

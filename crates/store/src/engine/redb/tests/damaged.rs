@@ -217,7 +217,7 @@ enum FlipOutcome {
     Harmless,
 }
 
-/// (In builds with redb's own assertions opening reads all pages, and so refuses what others come to later.)
+/// (In builds with redb's own assertions, opening reads all pages, so it refuses damage that other builds find later.)
 #[tokio::test]
 async fn no_flipped_bit_anywhere_hides_or_changes_anything() {
     for (is_closed, flips) in [(true, &[false, true][..]), (false, &[false])] {
