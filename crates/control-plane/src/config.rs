@@ -60,7 +60,7 @@ pub struct Config {
     pub history: HistoryBounds,
     /// Times of failover.
     pub failover: FailoverTiming,
-    /// Files of the web console; without any, there is none.
+    /// Files of the web console; empty if the server has no console.
     pub console: Vec<ConsoleFile>,
     /// Audit, encryption, identities and certificates.
     pub security: SecurityConfig,

@@ -48,7 +48,7 @@ pub fn is_locked(data_dir: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Marks a data directory as that of a server with objects in etcd.
+/// Marks a data directory of a server whose objects are in etcd.
 pub fn mark_etcd(data_dir: &Path) -> anyhow::Result<()> {
     let mark = data_dir.join(MARK);
     let text = "The objects of this server are in etcd (--store etcd).\n";

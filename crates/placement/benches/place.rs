@@ -114,7 +114,7 @@ fn place_among_clusters(bencher: Bencher, clusters: usize) {
     bencher.bench(|| black_box(world.place(&workload, &nowhere)));
 }
 
-/// The whole look at an object that is where it should be: the decision, the step that is none, and its overrides.
+/// Full evaluation of an object that needs no change: the decision, the next step and the overrides.
 #[divan::bench(args = [10, 100, 1_000], sample_count = 50)]
 fn look_again(bencher: Bencher, clusters: usize) {
     let (world, workload) = (BenchWorld::of(clusters), workload(0));

@@ -16,7 +16,7 @@ use crate::{
     workload::Workload,
 };
 
-/// Returns true if the `clusters` of a policy allow a `PhysicalCluster`: what the policy sends goes there.
+/// Returns true if the `clusters` of a policy allow a `PhysicalCluster`: the policy's objects are synced there.
 pub fn allows_cluster(policy: &PlacementPolicySpec, physical: &Value) -> bool {
     let Some(uid) = object::uid(physical) else { return false };
     let part = |key: &str| physical.get(key).cloned().unwrap_or_default();

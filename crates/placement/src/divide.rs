@@ -36,8 +36,8 @@ pub fn divide(replicas: i64, shares: &[ReplicaShare]) -> Vec<i64> {
     let mut given: Vec<i64> = shares.iter().map(ReplicaShare::least).collect();
     let mut left = replicas.max(0);
     let mut open: Vec<usize> = (0..shares.len()).collect();
-    // Each round closes a share at least. Which side closes first is decided by what the bounds take together: closing
-    // the other one at once could be wrong, as its part still changes.
+    // Each round fixes at least one share. The sums of the bounds decide if shares at the floor or at the cap are fixed
+    // first: fixing the other side too early could be wrong, because its part still changes.
     while !open.is_empty() {
         let parts = apportion(left, &open, shares);
         let bounded: Vec<i64> =
@@ -106,7 +106,7 @@ impl Eq for ReplicaClaim<'_> {}
 /// Divides `total` over the open shares, without bounds.
 ///
 /// No part of Webster's differs from the rounded quota by more than half the number of shares, since all parts grow
-/// together as the divisor falls. So most of it is given at once, and only the rest replica by replica.
+/// together as the divisor falls. So most replicas are distributed at once, and only the rest one by one.
 fn apportion(total: i64, open: &[usize], shares: &[ReplicaShare]) -> Vec<i64> {
     let all_zero = open.iter().all(|at| shares[*at].weight == 0);
     let weight = |at: usize| if all_zero { 1 } else { u128::from(shares[at].weight) };

@@ -57,7 +57,7 @@ impl DividedTarget {
         let labels = labels.into_iter().flatten();
         let weigh = |uid: &Uid, part: i64| match &record.divided_by {
             Some(basis) if basis.by != DivideBy::Capacity => basis.weights.get(uid).copied().unwrap_or(1),
-            // Free room has no fixed weight: the present replicas stand for it.
+            // Free room has no fixed weight: the present replicas are used instead.
             _ => part.max(0).unsigned_abs(),
         };
         let weights = parts.iter().map(|(uid, part)| (uid.clone(), weigh(uid, *part))).collect();

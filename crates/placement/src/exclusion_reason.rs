@@ -39,7 +39,7 @@ pub enum ExclusionReason {
     TaintNotTolerated,
     /// The workloads beside which the object has to run are not there.
     AffinityNotMet,
-    /// Workloads from which the object has to stay apart are there.
+    /// Workloads that the object must avoid run there.
     AntiAffinityNotMet,
     /// More than its bounds allow.
     OutOfBounds,

@@ -69,8 +69,8 @@ impl CompiledCel {
 
 /// Object as expressions see it, with the verdicts of the expressions that were evaluated on it.
 ///
-/// Two are equal if no expression that either remembers has another verdict on the other: a change that no expression
-/// reads is none, as the status of a physical cluster changes all the time.
+/// Two objects are equal if all remembered expressions have the same verdict on both. So a change that no expression
+/// reads does not count: the status of a physical cluster changes all the time.
 #[derive(Debug, Default)]
 pub struct ExpressionSubject {
     visible: Value,
@@ -156,8 +156,8 @@ impl ExpressionSubject {
         if previous.visible == self.visible {
             return previous.clone();
         }
-        // Those that no policy has any more are remembered until there are too many. The states differ then, so that
-        // decisions about the new one remember those that are left.
+        // Expressions that no policy has any more are remembered until there are too many. Then the states count as
+        // different, so that decisions about the new one remember only the remaining expressions.
         previous.expressions().into_iter().flatten().for_each(|cel| drop(self.verdict(&cel)));
         self
     }

@@ -185,7 +185,7 @@ fn use_message(_: &FilterContext, cluster: &ClusterFacts) -> String {
     )
 }
 
-/// Checks for deletion. Of one that is drained as well, objects leave as the drain says.
+/// Checks for deletion. If the physical cluster is also drained, its objects leave by the rules of the drain.
 fn deletion(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     let waits = cluster.info.draining && ctx.is_here(cluster);
     pass_if(!cluster.info.deleting || waits, ExclusionReason::Deleting)

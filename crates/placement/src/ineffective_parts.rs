@@ -14,7 +14,7 @@ use crate::{
 /// Kinds without a `spec`, of which a copy has nothing to yield.
 const WITHOUT_SPEC: [(&str, &str); 3] = [("", "ConfigMap"), ("", "Secret"), ("", "ServiceAccount")];
 
-/// Returns a sentence for each part of it that has no effect on anything that it is about.
+/// Returns a sentence for each part of the policy that has no effect on the objects that it selects.
 pub fn parts_without_effect(policy: &CompiledPolicy) -> Vec<String> {
     let mut found = kinds_without_placement(policy);
     if policy.is_constraint() {

@@ -128,8 +128,8 @@ pub(crate) fn whole_copies(record: &PlacementRecord) -> impl Iterator<Item = &Ui
     record.clusters.iter().filter(is_whole).map(|copy| &copy.uid)
 }
 
-/// Checks that no two copies have an ordinal, and that each copy of both records keeps those that it had. A whole copy
-/// has all of them until it is gone.
+/// Checks that no two copies have the same ordinal, and that a copy in both records keeps its ordinals. An undivided
+/// copy has all ordinals until it is gone.
 fn ordinals_follow(previous: &PlacementRecord, next: &PlacementRecord) -> Result<(), IllegalStep> {
     let range = |copy: &PlacedCopy| next.ordinals.get(&copy.uid).copied();
     let is_whole = |copy: &PlacedCopy| whole_copies(next).any(|uid| *uid == copy.uid);
@@ -174,7 +174,7 @@ fn leaving<'a>(previous: &'a PlacementRecord, next: &'a PlacementRecord) -> impl
     previous.active().filter(is_leaving)
 }
 
-/// On what grounds the scheduler takes a step.
+/// Grounds on which the scheduler takes a step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepJustification<'a> {
     /// Workload.

@@ -125,7 +125,7 @@ fn within_bytes(about: Vec<&LeveledPolicy>) -> (Vec<&LeveledPolicy>, Vec<&Levele
     (kept, dropped)
 }
 
-/// Returns the policies whose changes are left out because those of all policies are too large for the record, with
+/// Returns the policies whose overrides are omitted because all overrides together are too large for the record, with
 /// the reason.
 pub fn changes_over_budget(workload: &Workload, policies: &[LeveledPolicy]) -> Vec<(PolicyRef, String)> {
     let (_, dropped) = within_bytes(ordered(workload, policies));
@@ -144,8 +144,8 @@ fn overrides_of(policy: &LeveledPolicy, active: &[&ClusterInfo]) -> Vec<PlacedOv
 
 /// Returns the policies whose patches exceed the budget of a copy on any physical cluster, with the reason.
 ///
-/// The patches of all policies share one budget per copy, which is that of one patch of the API. The syncer makes no
-/// copy beyond it.
+/// The patches of all policies share one budget per copy, which is that of one patch of the API. The syncer creates no
+/// copy that exceeds it.
 pub fn patches_over_budget(object: &Value, overrides: &[PlacedOverride]) -> Vec<(PolicyRef, String)> {
     let patches = || overrides.iter().filter(|one| !one.change.patch.is_empty());
     let physical: BTreeSet<&Uid> = patches().flat_map(|one| &one.on).collect();

@@ -1,5 +1,5 @@
-//! References of pod templates, found by the shape of the tree: any map with a list `containers` is a pod spec, in
-//! whatever kind it stands. The fields are those of the table in `portolan_types::references`.
+//! References of pod templates, found by the shape of the tree: any map with a list `containers` is a pod spec, in any
+//! kind. The fields are those of the table in `portolan_types::references`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,7 +38,7 @@ impl TemplatePod {
     /// Returns the pod of an object whose pods downstream controllers make of a template; `None` for other kinds, bare
     /// Pods among them.
     ///
-    /// For a StatefulSet it is the first pod. A Deployment stands for its ReplicaSets, a CronJob for its Jobs.
+    /// For a StatefulSet it is the first pod. A Deployment represents its ReplicaSets, a CronJob its Jobs.
     pub fn of(kind: &GroupKind, owner: &Value) -> Option<Self> {
         let (template, by) = template_of(kind, owner)?;
         let name = object::name(owner);

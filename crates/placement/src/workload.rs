@@ -54,7 +54,7 @@ pub enum MoveStrategy {
     Handover,
     /// A → none → B, and only by explicit pin or drain.
     Restart,
-    /// Stays where it started, unless it is pinned itself.
+    /// Stays where it started, unless it has a pin.
     Stay,
 }
 
@@ -65,7 +65,7 @@ impl MoveStrategy {
     }
 }
 
-/// The object to be placed, reduced to what a decision needs.
+/// The object to be placed, reduced to the inputs of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Its kind.
@@ -100,11 +100,11 @@ pub struct Workload {
     pub moves: MoveStrategy,
     /// True if it has data on volumes that do not move with it, and were not given up.
     pub keeps_volumes: bool,
-    /// True if a claim says itself that its data refuse a move, whatever a policy says.
+    /// True if a claim itself forbids a move of its data, which overrides every policy.
     pub refuses_moves: bool,
-    /// True if it has at most one copy, whatever a policy says.
+    /// True if it has at most one copy, under every policy.
     pub single: bool,
-    /// True if it has ended: it is not run again elsewhere.
+    /// True if it has ended, so it must not run again elsewhere.
     pub finished: bool,
     /// Physical clusters of the objects that have the same controller.
     pub siblings: Vec<Uid>,
@@ -201,8 +201,8 @@ impl Workload {
         format!("{}/{}", self.kind.kind.to_lowercase(), self.name)
     }
 
-    /// Returns the available pods that make a copy healthy which has a share of the replicas, or a limit to them; 1
-    /// stands for "it is there" where nothing is counted.
+    /// Returns the number of available pods that makes a copy with a share of the replicas, or with a limit, healthy.
+    /// For kinds without replicas, 1 means that the copy exists.
     pub fn needed(&self, share: Option<i64>, limit: Option<i64>) -> i64 {
         share.or(self.replicas).unwrap_or(1).min(limit.unwrap_or(i64::MAX))
     }
@@ -246,8 +246,8 @@ fn replicas(kind: &GroupKind, object: &Value) -> Option<i64> {
     }
 }
 
-/// Returns true for a Job whose completions are alike. The indexes of an Indexed one start at 0 in each copy, and no
-/// field says otherwise.
+/// Returns true for a Job whose completions are interchangeable. The indexes of an Indexed Job start at 0 in each copy,
+/// and no field can change that.
 fn is_divisible_job(kind: &GroupKind, object: &Value) -> bool {
     let is_indexed = object.pointer("/spec/completionMode").and_then(Value::as_str) == Some("Indexed");
     (&*kind.group, &*kind.kind) == ("batch", "Job") && !is_indexed

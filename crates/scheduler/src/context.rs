@@ -60,7 +60,7 @@ pub(crate) struct SchedulerContext {
     pub(crate) refused: WaitingObjects,
     /// Objects that lack room within the bounds of physical clusters. They are decided again when room is freed.
     pub(crate) without_room: WaitingObjects,
-    /// Objects that a policy places beside other workloads or apart from them. They are decided again when these move.
+    /// Objects that a policy places beside other workloads or away from them. They are decided again when those move.
     pub(crate) with_terms: WaitingObjects,
     /// Built-in resources beside the placeable ones that policies name.
     custom: Mutex<BTreeSet<GroupResource>>,

@@ -165,7 +165,7 @@ impl Scheduler {
     }
 
     async fn start_feed(&self, tasks: &mut JoinSet<()>, resource: GroupResource) {
-        // The present objects of these resources do not matter, only their changes.
+        // Only changes of these resources matter, not the present objects.
         let changing = [kinds::namespaces(), kinds::placements(), kinds::revisions(), kinds::definitions()];
         let only_changes = changing.contains(&resource) || kinds::is_refusal_source(&resource);
         let after =
@@ -181,8 +181,8 @@ impl Scheduler {
         tasks.spawn(async move { run_feed(&ctx, resource, after, &progress).await });
     }
 
-    /// Reads definitions whose groups policies name, starts feeds of resources that have none, and then rescans what
-    /// waited for them.
+    /// Reads definitions whose groups policies name, starts feeds of resources that have none, and then rescans the
+    /// objects that waited for them.
     async fn follow_custom_resources(
         &self,
         tasks: &mut JoinSet<()>,

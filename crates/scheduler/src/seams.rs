@@ -1,4 +1,4 @@
-//! Traits by which the scheduler learns what is not in the store.
+//! Traits for inputs of the scheduler that are not in the store.
 
 use portolan_placement::{PodRefusal, TemplateClaim};
 use portolan_store::Write;
@@ -106,7 +106,7 @@ pub struct PodCharge<'a> {
     pub old_claims: &'a [ChargedClaims],
     /// Claims to be charged that do not exist yet.
     pub new_claims: &'a [ChargedClaims],
-    /// Charges whatever the limit, because the pods run already.
+    /// Charges even beyond the limit, because the pods run already.
     pub forced: bool,
 }
 

@@ -27,13 +27,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of keepalive probes on a silent connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// Connections that are kept for later.
+/// Maximum number of idle connections.
 const MAX_IDLE: usize = 32;
 
 /// Service that sends requests over connections of [`DirectConnector`].
 type DirectService = BoxCloneSyncService<http::Request<Body>, http::Response<Incoming>, BoxError>;
 
-/// Why there is no client.
+/// Reason that there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The configuration of the connection cannot be used. A retry does not help.
@@ -140,7 +140,7 @@ impl DirectConnector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // A machine that goes without a word ends what waits for it: a stream may have nothing to say for hours.
+        // If a machine disappears silently, its requests end: a stream may be idle for hours.
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE));
         tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));

@@ -11,8 +11,8 @@ use crate::{plan, transform};
 
 /// Largest definition that is sent, in bytes of JSON. kube-apiserver has a similar limit for one object.
 const MAX_BYTES: usize = 1024 * 1024;
-/// Annotation with the approval of a definition in a group of Kubernetes. kube-apiserver refuses such a definition
-/// without it.
+/// Annotation with the approval of a definition in a group of Kubernetes. kube-apiserver refuses the definition without
+/// it.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// Step for one definition on a physical cluster.

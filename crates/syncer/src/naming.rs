@@ -7,14 +7,14 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest readable part of a hashed name: with a dash and 26 characters of hash it fills the 63 of a DNS label.
 const READABLE: usize = 36;
-/// Hashed into every name first, so that another scheme gives other names: of control planes without a name, which were
-/// there before there were names and whose copies stand where they were put,
+/// Hashed into every name first, so that another scheme gives other names. This scheme is for control planes without a
+/// name, which are older than names and whose copies stay where they are,
 const UNNAMED: &[u8] = b"portolan.dev/namespace/v1";
 /// and of all others.
 const NAMED: &[u8] = b"portolan.dev/namespace/v2";
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Hashed into what tells the namespaces of one logical cluster from all others.
+/// Hashed into the part that distinguishes the namespaces of one logical cluster from all others.
 const TENANT: &[u8] = b"portolan.dev/tenant/v1";
 
 /// Annotation of a namespace downstream: `true` lets Portolan use it although it did not create it. Who may change the
@@ -166,7 +166,7 @@ mod tests {
         assert_ne!(hashed("default"), other.as_str(), "and so has the same one of another control plane");
     }
 
-    /// Computed apart, with Python's `hashlib` and `base64`: what stands on physical clusters is found again only
+    /// Computed independently, with Python's `hashlib` and `base64`: copies on physical clusters are found again only
     /// there.
     #[test]
     fn names_never_change() {

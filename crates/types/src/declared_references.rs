@@ -28,7 +28,7 @@ impl DeclaredReferences {
     /// Parses the text of the annotation.
     ///
     /// # Errors
-    /// A sentence about the first fault: the text is not a JSON map, has more than 64 fields, or a field is not a path
+    /// A sentence about the first error: the text is not a JSON map, has more than 64 fields, or a field is not a path
     /// or names no kind that can follow.
     pub fn parse(text: &str) -> Result<Self, String> {
         let map: serde_json::Map<String, Value> = serde_json::from_str(text)

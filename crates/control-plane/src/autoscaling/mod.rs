@@ -82,7 +82,7 @@ impl GlobalAutoscaler {
         Self { plane, directory, usage, histories: Mutex::default() }
     }
 
-    /// Takes the history of an autoscaler; a new one if there is none, or it is another's.
+    /// Takes the history of an autoscaler; a new one if there is none, or if it belongs to another autoscaler.
     fn take_history(&self, key: &ObjectKey, uid: Option<&Uid>) -> ScalingHistory {
         let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
         histories.remove(key).filter(|(of, _)| of.as_ref() == uid).map(|(_, history)| history).unwrap_or_default()
@@ -361,7 +361,7 @@ impl Controller for GlobalAutoscaler {
         vec![GroupResource::new("autoscaling", "horizontalpodautoscalers")]
     }
 
-    /// A write of the status is not a reason for another look: the next one comes in time.
+    /// A write of the status triggers no extra evaluation: the next one is scheduled anyway.
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         let spec = |record: &Record| Some(record.to_value(ResourceVersion::FIRST).ok()?["spec"].take());
         let is_same = event.previous.as_ref().is_some_and(|previous| {

@@ -84,7 +84,8 @@ impl ScaleTarget {
         LabelSelector::try_from(&LabelSelectorSpec::deserialize(selector).ok()?).ok()
     }
 
-    /// Reads its pods on all physical clusters, each cut to what scaling depends on; `None` without a selector.
+    /// Reads its pods on all physical clusters, reduced to the fields that scaling depends on; `None` without a
+    /// selector.
     ///
     /// # Errors
     /// Failure of the store.

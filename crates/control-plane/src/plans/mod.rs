@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use view::PlanView;
 pub(crate) use writes::planner_of;
 
-/// Plans that are made at once. Each takes a processor.
+/// Maximum number of concurrent plans. Each takes a processor.
 const AT_ONCE: usize = 2;
 /// Time for which a request waits for its permit.
 const WAIT: Duration = Duration::from_secs(5);

@@ -34,7 +34,8 @@ impl Default for AnswerPermits {
 }
 
 impl AnswerPermits {
-    /// Waits for a permit. That of the tenant comes first: one that waits for it takes none of all.
+    /// Waits for a permit of the tenant, then for a global one: a request that waits for the tenant's permit holds no
+    /// global one.
     pub(super) async fn take(&self, tenant: LogicalClusterId) -> AnswerPermit {
         let own = self.of(tenant);
         let of_tenant = own.acquire_owned().await.expect("the semaphore is never closed");

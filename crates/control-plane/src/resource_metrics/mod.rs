@@ -34,7 +34,7 @@ use crate::physical_clusters::{ClusterClient, ClusterClientError, ClusterClients
 
 /// Longest wait for all physical clusters of a request, with their connections.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Physical clusters that are asked at a time, for one request. A silent one costs no more than its place among them.
+/// Physical clusters that are asked at a time, for one request. A silent one only occupies its slot.
 const AT_A_TIME: usize = 128;
 
 /// Source of the usage. It is a hook of the API server, which is made first, so its routes are set later.
@@ -50,7 +50,7 @@ struct UsageRoutes {
     permits: AnswerPermits,
 }
 
-/// Physical cluster that is asked.
+/// Physical cluster to query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct AskedCluster {
     name: String,

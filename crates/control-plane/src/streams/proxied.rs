@@ -270,7 +270,7 @@ fn check_redirect(target: &ConnectedTarget, code: StatusCode, headers: &mut Head
 impl RedirectBase {
     /// Returns the upstream path of a redirect; `None` if it leaves the target.
     fn map(&self, location: &str) -> Option<String> {
-        // The API server downstream has rewritten redirects of the application to paths of its own.
+        // The API server downstream has rewritten redirects of the application to its own paths.
         let rest = location.strip_prefix(&self.downstream).filter(|rest| rest.is_empty() || rest.starts_with('/'));
         if let Some(rest) = rest {
             return is_plain(rest).then(|| format!("{}{rest}", self.upstream));

@@ -19,7 +19,7 @@ use portolan_types::{
 };
 use tower::{BoxError, ServiceBuilder};
 
-/// Connections that are kept for later.
+/// Maximum number of idle connections.
 const MAX_IDLE: usize = 32;
 /// Base of URLs; the agent ignores it.
 const BASE: &str = "http://agent.invalid";

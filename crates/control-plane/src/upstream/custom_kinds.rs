@@ -1,6 +1,6 @@
 //! Custom kinds that may go to a physical cluster, and definitions that go there: what the `ClusterPlacementPolicy`s
-//! say of the workspace where it is registered. Those who may write there decide what reaches it; other workspaces only
-//! choose among that.
+//! say of the workspace where it is registered. Users who may write policies there decide which kinds reach it; other
+//! workspaces only choose among these.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! Heartbeats of physical clusters: an object for each, in Portolan's own bookkeeping. Every write of it is a
-//! heartbeat, which the scheduler sees as an event; no watch on physical clusters or workloads wakes for it.
+//! heartbeat, which the scheduler sees as an event; it wakes no watch on physical clusters or workloads.
 
 use portolan_scheduler::heartbeats;
 use portolan_store::{Expect, Transaction};
@@ -16,7 +16,7 @@ pub(super) fn key(physical: &Uid) -> ObjectKey {
 
 /// Writes a heartbeat. A damaged one is replaced: it must not make the physical cluster look lost.
 pub(super) async fn write(upstream: &StoreUpstream, physical: &Uid, unbroken: u64) -> Result<(), UpstreamError> {
-    // A worker that stops late must not leave a heartbeat of a physical cluster that is gone.
+    // A worker that stops late must not leave a heartbeat of a deleted physical cluster.
     if upstream.registered(physical).is_none() {
         return Ok(());
     }

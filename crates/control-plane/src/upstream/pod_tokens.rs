@@ -50,8 +50,8 @@ pub(super) async fn issue(
     Ok(Some(PodToken { token: issued.token, authority: issuer.authority.clone(), renew_at }))
 }
 
-/// Returns the time at which a token is renewed: after 70 to 80 % of its life, so that tokens of one moment are not all
-/// renewed at once.
+/// Returns the time at which a token is renewed: after 70 to 80 % of its life, so that tokens issued at the same time
+/// are not renewed at the same time.
 fn renewal(seams: &Seams, expires: i64, seconds: i64) -> i64 {
     let mut byte = [0; 1];
     seams.entropy.fill(&mut byte);

@@ -69,7 +69,7 @@ fn fit(status: &mut Value, schema: &Schema) {
     };
     fields.retain(|name, value| {
         let Some(schema) = schema.property(name).or(schema.entries()) else { return true };
-        // Of conditions, those that fit stay: Portolan adds some of its own.
+        // Valid conditions stay, because Portolan adds its own.
         if let (Some(conditions), Some(items), "conditions") = (value.as_array_mut(), &schema.items, name.as_str()) {
             conditions.retain(|condition| is_valid(condition, items));
         }

@@ -80,7 +80,7 @@ pub enum Key {
     Owner(OwnerKey),
     /// Dependents of an owner that is gone.
     DependentsOf(GoneOwner),
-    /// All objects with owners are known: an unknown owner is gone.
+    /// All objects with owners, after the deletion of an object whose uid is unknown.
     AllOwned(LogicalClusterId),
 }
 

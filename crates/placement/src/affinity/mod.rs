@@ -1,9 +1,8 @@
-//! Terms of policies about other workloads of the namespace: beside which a copy has to run, and from which it has to
-//! stay apart.
+//! Terms of policies about other workloads of the namespace: beside which a copy must run, and which it must avoid.
 //!
-//! A workload without copies looks at all others. One that is placed moves only for those that it follows: where two
-//! depend on each other, directly or over others, the younger follows the older. So no two workloads run after each
-//! other forever, in whatever order they are looked at.
+//! A workload without copies considers all others. A placed workload moves only for those that it follows: if two
+//! depend on each other, directly or through others, the younger follows the older. So no two workloads chase each
+//! other forever, in any order of evaluation.
 
 use std::{cell::OnceCell, collections::BTreeSet};
 
@@ -17,10 +16,10 @@ use crate::{
     workload::{Workload, WorkloadNeighbor},
 };
 
-/// Term of a policy, with what holds for it at present.
+/// Term of a policy, with its present matches.
 struct TermFacts<'a> {
     policy: &'a LeveledPolicy,
-    /// True if the copies run beside the workloads, false if they stay apart.
+    /// True if the copies run beside the workloads, false if they avoid them.
     is_with: bool,
     term: &'a CompiledTerm,
     /// The other workloads that the term names.
@@ -93,10 +92,10 @@ impl TermFacts<'_> {
         let place = place(self.term, cluster);
         let is_in = |places: &BTreeSet<&str>| place.is_some_and(|place| places.contains(place));
         let holds = match (self.is_with, is_here) {
-            // What runs is not stopped because the others are gone, or are its own to follow.
+            // A running copy is not stopped because the other workloads are gone, or because they follow this one.
             (true, true) => self.followed.is_empty() || is_in(&self.places),
             (true, false) if self.places.is_empty() => self.may_begin,
-            // Places of those that follow are none to go to: they might go as well.
+            // The locations of followers do not count, because followers may move as well.
             (true, false) if self.followed.is_empty() => is_in(&self.places),
             (true, false) => is_in(&self.followed),
             (false, true) => !is_in(&self.followed),

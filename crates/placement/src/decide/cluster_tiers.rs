@@ -26,8 +26,8 @@ impl TierPreference<'_> {
     }
 }
 
-/// Keeps the candidates of the first tier that fits. A fallback in use is left after the hold-down. If the policy
-/// wants a number of physical clusters, later tiers fill up what the first one lacks.
+/// Keeps the candidates of the first tier that fits. Objects leave a fallback in use after the hold-down. If the policy
+/// wants a number of physical clusters, later tiers provide those that the first one lacks.
 pub(super) fn prefer<'a>(
     planner: &PlacementPlanner<'a>,
     mut candidates: Vec<Candidate<'a>>,

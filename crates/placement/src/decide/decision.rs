@@ -42,7 +42,7 @@ pub enum DecisionOutcome {
     Unplaced,
     /// A policy keeps it from running.
     Stopped,
-    /// It has ended, and has no copy any more. Its status is kept upstream.
+    /// The object has ended and has no copy. Its status is kept upstream.
     Finished,
     /// Its pods are refused: no copy is made or changed.
     Refused(PodRefusal),
@@ -100,7 +100,7 @@ pub struct PlacementDecision {
     pub lost: BTreeSet<Uid>,
     /// Most replicas that the bounds allow on chosen physical clusters whose copies should have more, by uid.
     pub limits: BTreeMap<Uid, i64>,
-    /// `PlacementRecord::ordinals` once the copies that leave are gone.
+    /// `PlacementRecord::ordinals` after the leaving copies are gone.
     pub ordinals: BTreeMap<Uid, OrdinalRange>,
     /// `PlacementRecord::preferred_since`.
     pub preferred_since: Option<i64>,
@@ -124,8 +124,8 @@ impl PlacementDecision {
         matches!(self.outcome, DecisionOutcome::Stopped | DecisionOutcome::Finished)
     }
 
-    /// Turns the decision into that of an object whose pods are refused: no copy is made, and copies that exist stay
-    /// as they are.
+    /// Changes the decision for an object whose pods are refused: no copy is created, and existing copies stay
+    /// unchanged.
     #[must_use]
     pub fn refused(self, refusal: PodRefusal) -> Self {
         Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: DecisionOutcome::Refused(refusal), ..self }

@@ -74,7 +74,7 @@ fn is_whole(ctx: &FilterContext<'_>) -> bool {
     }
 }
 
-/// Returns true while a copy has every ordinal. One that leaves has them until it is gone.
+/// Returns true while a copy has every ordinal. A leaving copy keeps them until it is gone.
 fn is_there_whole(previous: &PlacementRecord) -> bool {
     previous.clusters.iter().any(|copy| copy.replicas.is_none())
 }
@@ -86,7 +86,7 @@ fn moves_whole(previous: &PlacementRecord) -> bool {
     mark.is_some_and(|mark| mark.before.iter().any(|copy| copy.replicas.is_none()))
 }
 
-/// Returns true for a StatefulSet whose ordinals are divided: they stay where they are, whatever the policy says now.
+/// Returns true for a StatefulSet whose ordinals are divided: they stay where they are, even if the policy has changed.
 fn keeps_ordinals(ctx: &FilterContext<'_>) -> bool {
     let previous = ctx.question.previous;
     previous.ordinals.keys().any(|uid| previous.on(uid).is_some())

@@ -1,4 +1,4 @@
-//! Groups of physical clusters that are filled in their order: what finds no room in one goes to the next.
+//! Groups of physical clusters that are filled in order: replicas without room in one group go to the next.
 
 use super::{PlacementPlanner, replica_split};
 use crate::{divide::ReplicaShare, select::Candidate};

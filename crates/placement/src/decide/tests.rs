@@ -482,7 +482,7 @@ proptest! {
         for copy in decision.chosen.iter().filter(|copy| copy.replicas.is_some()) {
             prop_assert!(limits(copy).1.is_none_or(|most| copy.replicas <= Some(most)), "{} has more than its limit", copy.name);
         }
-        // Asked again where it went, it goes nowhere else.
+        // A second decision at the new location changes nothing.
         let on: Vec<_> = decision.chosen.iter().map(|c| format!("{}{}", c.name, c.replicas.map(|n| format!("*{n}")).unwrap_or_default())).collect();
         let again = case.clone().on(&on.join(" "));
         if case.previous.clusters.is_empty() && case.clusters.iter().all(|c| c.info.bounds.is_empty()) {
@@ -506,7 +506,7 @@ proptest! {
         let after = more.decide();
         let spread = case.policies.iter().any(|p| !p.policy.spec.spread.is_empty());
         if !spread && case.previous.clusters.is_empty() {
-            // Without replicas, a copy stands for nothing.
+            // A copy without replicas does not count.
             for before in placed.chosen.iter().filter(|copy| copy.replicas != Some(0)) {
                 prop_assert!(after.chosen.iter().any(|c| c.uid == before.uid), "{} left", before.name);
             }

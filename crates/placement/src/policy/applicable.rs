@@ -88,8 +88,8 @@ impl<'a> ApplicablePolicies<'a> {
         counts.min().unwrap_or(usize::MAX)
     }
 
-    /// Returns the verdict of the constraints: that of the first one that does not allow a physical cluster, one with a
-    /// value before one without.
+    /// Returns the verdict of the constraints: that of the first constraint that forbids a physical cluster;
+    /// constraints with a value come before those without.
     pub(crate) fn verdict(&self, workload: &Workload, cluster: &ClusterInfo) -> ConstraintVerdict<'a> {
         let mut unknown = None;
         for policy in &self.constraints {
@@ -127,8 +127,8 @@ impl<'a> ApplicablePolicies<'a> {
         all.filter(|(_, suspension)| !suspension.is_empty())
     }
 
-    /// Returns the terms about other workloads: true for those beside which the copies run, false for those from which
-    /// they stay apart.
+    /// Returns the terms about other workloads: true for those beside which the copies run, false for those that they
+    /// avoid.
     pub(crate) fn terms(&self, is_pinned: bool) -> impl Iterator<Item = (&'a LeveledPolicy, bool, &'a CompiledTerm)> {
         self.holding(is_pinned).flat_map(|p| {
             let with = p.policy.with.iter().map(move |term| (p, true, term));

@@ -57,7 +57,7 @@ impl CompiledResource {
         any_kind && (self.spec.api_group == group || self.spec.api_group == "*")
     }
 
-    /// Returns true if the group is named, not just meant by `*`.
+    /// Returns true if the group is named explicitly, not only matched by `*`.
     pub(super) fn names_group(&self, group: &str) -> bool {
         self.spec.api_group == group
     }

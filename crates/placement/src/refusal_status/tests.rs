@@ -73,7 +73,7 @@ fn a_rollout_that_is_refused_ends_at_its_deadline() {
     assert_eq!((&ended["lastTransitionTime"], left(&object, START)), (&json!("2026-01-01T00:01:01Z"), None));
     assert_eq!(refused(&object, "2026-01-01T01:00:00Z"), object["status"]);
 
-    // Another generation is another rollout, with time of its own.
+    // A new generation is a new rollout, with a new deadline.
     let mut other = object.clone();
     other["metadata"]["generation"] = json!(2);
     other["status"] = refused(&other, "2026-01-01T01:00:00Z");

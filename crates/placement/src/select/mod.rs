@@ -40,7 +40,7 @@ impl Candidate<'_> {
     /// namespace's default, the emptiest, the name.
     fn rank(&self) -> CandidateRank<'_> {
         let stays = [self.held.is_none(), !self.keeps];
-        // A move is called off once its reason is gone, unless it is as good as done.
+        // A move is canceled once its reason is gone, unless it is almost complete.
         let company = [!self.here, self.arrives, !self.awaited, !self.sibling, !self.home];
         (stays, self.tier, company, self.load, self.pods, self.facts.info.name.as_str())
     }
@@ -63,14 +63,14 @@ impl Candidate<'_> {
 pub(crate) struct ClusterSelection<'a> {
     pub(crate) taken: Vec<Candidate<'a>>,
     pub(crate) left: Vec<(Candidate<'a>, ExclusionReason)>,
-    /// Sentence about a spread that cannot be kept: no copy is made, and those that are there stay.
+    /// Sentence about a spread that cannot be satisfied: no copy is created, and existing copies stay.
     pub(crate) lack: Option<String>,
 }
 
 /// Takes up to `count` candidates, best first. Over the label of each spread no value gets more than `maxSkew` more
-/// than the least. Values count if any candidate has them, and at most `maxGroups` of them. Held copies are taken
-/// besides, whatever the spread says, and take no place from others. With copies on less than `minGroups` values, only
-/// those are taken that are there.
+/// than the least. Values count if any candidate has them, and at most `maxGroups` of them. Held copies are taken in
+/// addition, even against the spread, and do not reduce the number for others. If copies would be on fewer than
+/// `minGroups` values, only existing copies are taken.
 pub(crate) fn select<'a>(
     mut candidates: Vec<Candidate<'a>>,
     count: usize,

@@ -10,7 +10,7 @@ use super::Candidate;
 pub(super) struct SpreadDomains {
     key: String,
     skew: usize,
-    /// Least values with a copy; 0 means no minimum.
+    /// Minimum number of values with a copy; 0 means no minimum.
     least_groups: usize,
     taken: BTreeMap<String, usize>,
     /// Values beyond the most that may have a copy.
@@ -77,7 +77,7 @@ impl SpreadDomains {
     }
 }
 
-/// Value of a label, and what its clusters offer.
+/// Value of a label, and the room on its clusters.
 #[derive(Clone, Copy)]
 struct GroupOffer<'a> {
     value: &'a str,
@@ -92,7 +92,7 @@ fn offered(groups: &[GroupOffer], skew: usize) -> usize {
 }
 
 /// Returns the values beyond the first `most`. Those with copies come first, then those of the best clusters; if these
-/// offer less than is wanted, others that offer more take the place of those without copies.
+/// have too little room, values with more room replace those without copies.
 fn closed_groups(
     groups: &[GroupOffer],
     most: usize,
@@ -103,7 +103,7 @@ fn closed_groups(
     let mut open: Vec<GroupOffer> = present.into_iter().chain(new).collect();
     let mut rest = open.split_off(most.min(open.len()));
     while offer(&open) < wanted {
-        // Groups of one size offer the same: the first of each size stands for all.
+        // Groups of one size have the same room: the first of each size represents all.
         let outs = first_of_each_size((0..open.len()).rev().filter(|at| !open[*at].has_copies), &open);
         let others = first_of_each_size(0..rest.len(), &rest);
         let swaps = outs.iter().flat_map(|out| others.iter().map(|other| (*out, *other)));

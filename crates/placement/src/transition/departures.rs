@@ -31,7 +31,7 @@ impl TransitionBuilder<'_> {
         stays && !self.health.is_healthy(self.workload, &will_be, limit)
     }
 
-    /// Lets copies leave of which two must not run at once.
+    /// Lets copies leave of an object of which two must not run at once.
     pub(super) fn stop_before_the_move(&mut self, departing: &[Uid]) {
         if let Some(reason) = self.workload.force.clone() {
             self.leave(departing, &format!("forced ({reason})"));
@@ -45,7 +45,7 @@ impl TransitionBuilder<'_> {
         self.wait_for_the_end();
     }
 
-    /// Lets copies leave of which two may run at once.
+    /// Lets copies leave of an object of which two may run at once.
     pub(super) fn leave_when_healthy(&mut self, departing: &[Uid]) {
         if let Some(reason) = self.workload.force.clone() {
             return self.leave(departing, &format!("forced ({reason})"));
@@ -169,7 +169,7 @@ impl TransitionBuilder<'_> {
         self.recheck_in = self.recheck_in.or(self.health.gates.timeout_seconds());
     }
 
-    /// Takes a move back that has lasted for too long, if the old copies are healthy: the new ones leave.
+    /// Reverts a move that takes too long, if the old copies are healthy: the new ones leave.
     fn take_back_if_late(&mut self, departing: &[Uid]) {
         let gates = self.health.gates;
         let (Some(timeout), Some(attempt)) = (gates.timeout_seconds(), self.progress.attempt.clone()) else { return };
@@ -223,7 +223,7 @@ impl TransitionBuilder<'_> {
         self.recheck_in = Some(left);
     }
 
-    /// Keeps what the record says of the move only as long as there is one.
+    /// Keeps the record's data about the move only during a move.
     pub(super) fn settle_progress(&mut self) {
         let is_active = |uid: &Uid| self.copies.iter().any(|c| c.uid == *uid && c.phase == CopyPhase::Active);
         let departs = |uid: &Uid| is_active(uid) && !self.decision.chosen.iter().any(|c| c.uid == *uid);

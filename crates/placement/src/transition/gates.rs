@@ -27,7 +27,7 @@ pub struct DisruptionBound {
     pub required: i64,
 }
 
-/// Conditions of a departure besides the health of the copies. The default has none.
+/// Conditions of a departure other than the health of the copies. By default there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoveGates {
     /// Seconds since the epoch.
@@ -55,7 +55,7 @@ impl MoveGates {
     }
 
     /// Returns the titles of the front ends with a ready endpoint on a departing copy's physical cluster, and none on
-    /// that of one of `arriving`. Those without endpoints anywhere hold nothing up.
+    /// that of one of `arriving`. Front ends without endpoints anywhere delay nothing.
     pub(super) fn without_endpoint(&self, departing: &[Uid], arriving: &BTreeSet<Uid>) -> Vec<&str> {
         let lacks = |front: &&FrontEnd| {
             departing.iter().any(|uid| front.serving.contains(uid)) && !arriving.is_subset(&front.serving)

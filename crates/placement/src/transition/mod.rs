@@ -34,7 +34,7 @@ pub struct CopyHealth<'a> {
     pub up: &'a BTreeSet<Uid>,
     /// Physical clusters that are drained.
     pub drained: &'a BTreeSet<Uid>,
-    /// Physical clusters that are proven not to exist: copies there are gone.
+    /// Physical clusters that are proven not to exist, so copies there are gone.
     pub gone: &'a BTreeSet<Uid>,
     /// Epoch of copies that arrive in this step: larger than any before.
     pub epoch: u64,
@@ -127,7 +127,7 @@ struct TransitionBuilder<'a> {
 }
 
 impl TransitionBuilder<'_> {
-    /// Returns true for a copy that stays on the record though its physical cluster is gone: without it nothing would
+    /// Returns true for a copy that stays on the record although its physical cluster is gone: otherwise nothing would
     /// show that the object had volumes.
     fn is_lost(&self, uid: &Uid) -> bool {
         !self.decision.is_to_end() && self.decision.lost.contains(uid)
@@ -229,7 +229,7 @@ impl TransitionBuilder<'_> {
                 (Some(had), Some(part)) => had.min(ready(&copy.uid)) - part,
                 _ => 0,
             };
-            // Other ordinals, and pods of a Job, stand for none of those that go.
+            // Other ordinals, or other pods of a Job, cannot replace those of a leaving copy.
             let stand_in = self.decision.ordinals.is_empty() && !self.workload.is_job();
             let kept = if stand_in { surplus.clamp(0, lacking) } else { 0 };
             lacking -= kept;
@@ -240,7 +240,8 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Returns the copies that arrive once those that leave are gone. While nothing fits, the last answer holds.
+    /// Returns the copies that arrive once the leaving copies are gone. While nothing fits, the last result stays
+    /// valid.
     fn awaited(&self, previous: &PlacementRecord) -> Vec<RecordedCopy> {
         let is_active = |uid: &Uid| self.copies.iter().any(|c| c.uid == *uid && c.phase == CopyPhase::Active);
         let leaves = self.copies.iter().any(|c| c.phase == CopyPhase::Leaving);

@@ -11,8 +11,8 @@ use super::TransitionBuilder;
 use crate::legal_steps::whole_copies;
 
 impl TransitionBuilder<'_> {
-    /// Returns the ranges after this step, and limits each copy to those of its range. A range that was decided is
-    /// taken once no other copy of the record has any of it. A whole copy has every ordinal until it is gone.
+    /// Returns the ranges after this step, and limits each copy to those of its range. A copy gets its decided range
+    /// once no other copy of the record has an ordinal of it. An undivided copy has every ordinal until it is gone.
     pub(super) fn settle_ordinals(&mut self, previous: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {
         // An entry may outlive its copy, and another stay of that one does not have its ordinals.
         let is_there = |uid: &Uid| previous.on(uid).is_some() && self.copies.iter().any(|copy| copy.uid == *uid);

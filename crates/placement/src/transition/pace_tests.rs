@@ -48,7 +48,8 @@ impl Move {
         self.ready.insert(uid(name), pods);
     }
 
-    /// Takes one step `seconds` later. Returns the record, the sentence of what is waited for, and the next look.
+    /// Takes one step `seconds` later. Returns the record, the sentence about the awaited condition, and the time of
+    /// the next check.
     fn after(&mut self, seconds: i64) -> (String, String, Option<i64>) {
         self.gates.now += seconds;
         self.case.now = self.gates.now;

@@ -187,7 +187,7 @@ fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
     let mut turned = seven.clone();
     turned.policies = vec![weights([1, 3, 3])];
     assert_eq!(words(&settle(turned).previous), "a*1 b*3 c*3", "other weights are divided by anew");
-    // What is there need not be what the weights alone would give.
+    // The present division may differ from the one by weights alone.
     let mut uneven = three.clone();
     uneven.previous = record("a*0 b*1 c*5");
     uneven.previous.divided_by = three.previous.divided_by.clone();

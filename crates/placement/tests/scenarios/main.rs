@@ -15,7 +15,7 @@ use std::{
 
 use scenario::Scenario;
 
-/// Least number of scenarios: none gets lost unnoticed.
+/// Minimum number of scenarios, so that none gets lost unnoticed.
 const LEAST: usize = 150;
 
 fn files() -> Vec<PathBuf> {

@@ -1,4 +1,4 @@
-//! Scenario: objects, and what happens to them.
+//! Scenario: objects, and a sequence of events.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::world::World;
 /// Most steps until nothing changes any more.
 const MAX_STEPS: usize = 20;
 
-/// Scenario as it is in a file.
+/// Scenario as written in a file.
 pub(crate) struct Scenario {
     name: String,
     title: String,
@@ -39,7 +39,7 @@ impl Scenario {
         Self { name: name.to_owned(), title, world, events }
     }
 
-    /// Plays the scenario to its end, and returns the text of it.
+    /// Plays the scenario to its end, and returns its log.
     pub(crate) fn play(mut self) -> String {
         let mut text = format!("{}\n", self.title);
         self.settle("at first", &mut text);

@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Sets what is not an object.
+    /// Sets a value that is not an object.
     pub(crate) fn given(&mut self, given: &Value) {
         merge(&mut self.given, given);
         if let Some(now) = given["now"].as_i64() {
@@ -141,7 +141,7 @@ impl World {
             .map(|cause| format!("{} -> {}: {cause}", before, words(&step.record)));
         self.epoch += 1;
         self.record = step.record;
-        // The copies that leave are gone by the next step.
+        // Leaving copies are gone at the next step.
         let had = self.record.clusters.len();
         self.record.clusters.retain(|copy| copy.phase != CopyPhase::Leaving);
         let line = match (line, had == self.record.clusters.len()) {
@@ -151,7 +151,7 @@ impl World {
         TakenStep { line, waiting: step.waiting }
     }
 
-    /// Explains the decision about the object as it is.
+    /// Explains the present decision about the object.
     pub(crate) fn explain(&self) -> String {
         let facts = self.facts();
         explain(&self.question(&facts)).to_text()

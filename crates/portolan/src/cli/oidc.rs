@@ -9,7 +9,7 @@ use portolan_apiserver::authn::{
     IssuerConfiguration, JwtConfiguration, PrefixedClaimConfiguration,
 };
 
-/// Prefix that stands for none.
+/// Value that means no prefix.
 const NO_PREFIX: &str = "-";
 
 /// Flags of authentication.

@@ -1,4 +1,4 @@
-//! Evictions from lost physical clusters: an object whose slot has not come stays for now.
+//! Evictions from lost physical clusters: an object stays until its slot comes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::failover::FailoverState;
 
-/// Returns `decision`, or another one by which the object stays on lost physical clusters until its slot comes.
+/// Returns `decision`, or a decision that keeps the object on lost physical clusters until its slot comes.
 pub(crate) fn defer_evictions(
     failover: &FailoverState,
     key: &ObjectKey,

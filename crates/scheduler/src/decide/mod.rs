@@ -81,7 +81,8 @@ pub(crate) fn decide(
     decision
 }
 
-/// Most attempts to decide without the lock on the facts, before the sums of the placed objects are kept from changing.
+/// Maximum attempts to decide without the lock on the facts. After that, the lock keeps the sums of the placed objects
+/// from changing.
 const MAX_FREE_ATTEMPTS: usize = 4;
 
 /// Decides, plans the next step, and reserves the requests of new copies. A refusal of the pods overrides the
@@ -170,7 +171,7 @@ fn plan_within(
         CopyHealth { ready: &available, up: &up, drained: &drained, gone: &inputs.gone, epoch, gates: &inputs.gates };
     let step = transition(workload, record, &decision, &health);
     let mut step = with_overrides(step, workload, policies, clusters);
-    // Pods that are refused go nowhere, and no stage begins.
+    // Refused pods are not placed, and no stage begins.
     if refusal.is_none() {
         let copies = copies_of(inputs.placement.as_ref().map(|(placement, _)| placement));
         let by =

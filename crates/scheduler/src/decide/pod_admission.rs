@@ -22,7 +22,7 @@ use crate::{
     seams::{NotAdmitted, PodCharge, PodChargeWrites, PodGate},
 };
 
-/// Interval after which a refusal is checked again, for changes that no event tells of, as those of a webhook.
+/// Interval after which a refusal is checked again, for changes without an event, such as those of a webhook.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Plan after admission, or the plan of a refusal.
@@ -51,7 +51,7 @@ pub(crate) async fn admit_plan(
     let known = AdmissionRecord::of(inputs.placement.as_ref().map(|(placement, _)| placement), uid);
     let is_placed = !inputs.record.clusters.is_empty();
     let wanted = wanted_pods(&inputs.workload, &inputs.object, &planned.decision, &planned.step.record);
-    // Pods that were placed before admission was asked are not stopped.
+    // Pods that were placed before the check by admission are not stopped.
     let is_old = is_placed && known.generation.is_none();
     let forced = is_old || planned.decision.is_to_end();
     let followed = inputs.record.autoscaled;

@@ -14,8 +14,8 @@ use crate::{
     queue::Task,
 };
 
-/// Returns the status of a workload whose pods are refused, or are no longer; `None` if it is right. Queues a rollout
-/// that waits again for the end of its deadline.
+/// Returns the status of a workload whose pods are refused, or no longer refused; `None` if the status is current.
+/// Queues a rollout that waits again for the end of its deadline.
 pub(crate) fn refusal_status_of(
     ctx: &SchedulerContext,
     inputs: &DecisionInputs,

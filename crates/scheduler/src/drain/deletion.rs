@@ -1,5 +1,5 @@
-//! Drain of a physical cluster that is being deleted. The `PhysicalCluster` owns it, so that its name, pace and report
-//! are those of any other drain. It cannot be aborted or undone, because a deletion cannot be.
+//! Drain of a physical cluster that is being deleted. The `PhysicalCluster` owns it, so its name, pace and report are
+//! like those of any other drain. It cannot be aborted or undone, because a deletion cannot be either.
 
 use portolan_store::{Expect, Transaction};
 use portolan_types::{
@@ -13,11 +13,11 @@ use crate::{context::SchedulerContext, kinds, queue::Task, scheduler::SchedulerE
 
 /// Objects that move at once, unless an administrator changes the budget.
 const MAX_MOVING: u32 = 50;
-/// Replicas that may be unavailable: what must not run twice has to stop before it runs elsewhere.
+/// Replicas that may be unavailable: an object that must not run twice has to stop before it starts elsewhere.
 const MAX_UNAVAILABLE: u32 = i32::MAX as u32;
 /// Characters of the uid in the name of the drain.
 const UID_IN_NAME: usize = 8;
-/// Most characters of the name of the physical cluster in that of the drain.
+/// Maximum characters of the physical cluster's name in the name of the drain.
 const MAX_NAME: usize = 200;
 
 /// Returns the uid of the `PhysicalCluster` that owns a drain.
@@ -40,7 +40,8 @@ fn key_of(physical: &ObjectKey, uid: &Uid) -> Option<ObjectKey> {
     Some(ObjectKey::cluster_scoped(physical.cluster, kinds::drains(), name.parse().ok()?))
 }
 
-/// Creates the drain of a physical cluster that is being deleted, unless it is there. One that was deleted comes again.
+/// Creates the drain of a physical cluster that is being deleted, unless it exists. A drain that was deleted is created
+/// again.
 ///
 /// # Errors
 /// The errors of the store.

@@ -29,7 +29,7 @@ pub(crate) fn observe_drain(ctx: &SchedulerContext, event: &Event) {
     let physical =
         tree(&event.record).as_ref().and_then(owner_of).and_then(|uid| Some(facts.physical(&uid)?.key.clone()));
     drop(facts);
-    // Its deletion continues with the drain, and makes one that was deleted again.
+    // The deletion of the physical cluster continues with this drain, and creates it again if it was deleted.
     physical.into_iter().for_each(|physical| ctx.queue.tasks.add(Task::PhysicalCluster(physical)));
     ctx.queue.tasks.add(Task::Drain(event.key.clone()));
     forget_undone(ctx, event);
@@ -85,7 +85,7 @@ pub(crate) fn recheck_if_blocked(ctx: &SchedulerContext, key: &ObjectKey, is_mar
     }
 }
 
-/// Notes the change of a claim: the data behind it may let an object move that they kept.
+/// Records the change of a claim: its data may no longer prevent a move.
 pub(crate) fn recheck_claim(ctx: &SchedulerContext, event: &Event) {
     let is_claim = &*event.key.resource.resource == "persistentvolumeclaims";
     if is_claim && event.change != ChangeKind::Created && ctx.verdicts.has_blocked_for("Volumes") {

@@ -4,14 +4,14 @@
 //! clusters and those that it has marked, and writes only marks and the status:
 //!
 //! 1. `registry` keeps the drains and their marks in memory; both follow from events.
-//! 2. `preview` tells for an object that is still there if it can leave, by the planner that decides.
+//! 2. `preview` asks the planner if an object that is still there can leave.
 //! 3. `budget` admits as many as may move. A [`DrainMark`] on the record of an object admits it; its own reconcile then
 //!    takes the legal steps, as for any other move.
-//! 4. `progress` tells when it has settled: the copies are gone, and as many replicas are available as before.
+//! 4. `progress` detects when the move is complete: the copies are gone, and as many replicas are available as before.
 //! 5. `status` writes phase, counts and rows.
 //!
-//! The mark keeps the split of before. An undo returns to it (`returns`) where the planner would keep it, and reports
-//! the rest. Nothing that matters is only in memory: a new leader continues from marks and status.
+//! The mark records the split before the drain. An undo restores it (`returns`) if the planner would keep it, and
+//! reports the other objects. All state is in marks and status, so a new leader can continue.
 
 mod budget;
 pub(crate) mod deletion;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{context::SchedulerContext, inputs::placement_key, scheduler::SchedulerError};
 
-/// Drain as it is stored.
+/// Stored drain.
 pub(super) struct DrainObject {
     pub(super) key: ObjectKey,
     pub(super) revision: ResourceVersion,

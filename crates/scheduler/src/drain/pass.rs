@@ -1,4 +1,4 @@
-//! Pass over the objects of a drain: what is under way, and what may begin to move.
+//! Pass over the objects of a drain: those in progress, and those that may start to move.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,7 +24,8 @@ use crate::{context::SchedulerContext, kinds, queue::rescan::placed_from_here, s
 const PAGE: usize = 500;
 /// Seconds after which a move is tried again that did not begin, or was taken back.
 const TRY_AGAIN: i64 = 120;
-/// Most objects that one pass looks at without room for them to move, so that the status tells what blocks them.
+/// Maximum objects that one pass examines although the budget is used up, so that the status can report what blocks
+/// them.
 const MAX_LOOKS: usize = 500;
 
 /// Pass forth: objects leave.
@@ -33,7 +34,7 @@ pub(super) struct LeavePass<'a> {
     drain: &'a DrainObject,
     from: BTreeSet<Uid>,
     scan: DrainScan,
-    /// Objects that have lost their mark, and that no event has shown so.
+    /// Objects that have lost their mark, but whose event has not arrived.
     unmarked: BTreeSet<ObjectKey>,
     seen: BTreeSet<ObjectKey>,
     looks: usize,
@@ -54,8 +55,7 @@ impl<'a> LeavePass<'a> {
         }
     }
 
-    /// Settles what has arrived, and lets more objects move. All objects are looked at only once in a while, and before
-    /// the end.
+    /// Completes finished moves, and starts more. All objects are examined only from time to time, and before the end.
     ///
     /// # Errors
     /// The errors of the store, and if a fact that a decision needs cannot be read.
@@ -97,7 +97,7 @@ impl<'a> LeavePass<'a> {
         Ok(moved)
     }
 
-    /// Lets objects move that wait, as far as the budget permits.
+    /// Starts moves of waiting objects, within the budget.
     async fn admit_waiting(&mut self) -> Result<(), SchedulerError> {
         self.scan.begin();
         while self.is_open() {
@@ -143,7 +143,8 @@ impl<'a> LeavePass<'a> {
         }
         let found = match read_marked(ctx, &self.drain.uid, key).await {
             Ok(Some(found)) => found,
-            // It is gone, is being deleted, or has lost its mark: the rest of it is looked at as without one.
+            // The object is gone, is being deleted, or has lost its mark. It is then treated as an object without a
+            // mark.
             Ok(None) => {
                 self.unmark(key);
                 return Ok(());
@@ -224,7 +225,7 @@ impl<'a> LeavePass<'a> {
             return Ok(());
         }
         let key = &stored.key;
-        // An object on several of them is looked at once.
+        // An object on several of them is examined once.
         let first = record.clusters.iter().map(|copy| &copy.uid).filter(|uid| self.from.contains(uid)).min();
         if first != Some(physical) {
             return Ok(());
@@ -243,7 +244,8 @@ impl<'a> LeavePass<'a> {
         (object, record): (&Value, &PlacementRecord),
     ) -> Result<(), SchedulerError> {
         let is_deleting = object::is_deleting(object);
-        // No event has shown the mark yet. Another one would take what is half moved for the split of before.
+        // No event has shown the mark yet. A second mark would record the half-moved state as the split before the
+        // drain.
         let own = record.drain.as_ref().filter(|mark| mark.uid == self.drain.uid && !is_deleting);
         if let Some(mark) = own
             && !self.unmarked.contains(key)

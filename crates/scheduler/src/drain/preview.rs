@@ -32,7 +32,7 @@ pub(super) const FRESH: i64 = 15;
 /// Verdict about an object on a drained physical cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LeaveVerdict {
-    /// It is not placed by itself, or is gone.
+    /// The object has no decision of its own, or is gone.
     NotConcerned,
     /// It can leave, with this mark.
     Leaves(Box<DrainMark>),
@@ -243,7 +243,7 @@ fn blocked(inputs: &DecisionInputs, decision: &PlacementDecision, from: &BTreeSe
     lacks_room(workload, &inputs.record, decision).map(|message| BlockedReason::new(NO_ROOM, message))
 }
 
-/// Reason of an object of which fewer replicas would run elsewhere.
+/// Reason for an object that would run fewer replicas elsewhere.
 pub(crate) const NO_ROOM: &str = "NoRoom";
 
 /// Returns the sentence about a move after which fewer replicas would run than now.

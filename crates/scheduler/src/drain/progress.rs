@@ -1,4 +1,4 @@
-//! Progress of one object under way: what it waits for, and when it has settled.
+//! Progress of one moving object: the condition that it waits for, and the end of the move.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Reconciles one drain: starts it, makes a pass, and writes what came of it.
+//! Reconciles one drain: starts it, makes a pass, and writes the result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
     scheduler::{Scheduler, SchedulerError},
 };
 
-/// Interval of passes while objects move, for changes that no event tells of.
+/// Interval of passes while objects move, for changes without an event.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Delay of a pass after an event, in which it collects further ones.
 pub(super) const COLLECT: Duration = Duration::from_millis(250);
@@ -72,7 +72,7 @@ pub(crate) async fn reconcile_drain(ctx: &Arc<SchedulerContext>, key: &ObjectKey
     match (drain.spec.undo, drain.status.phase) {
         (true, DrainPhase::Undone) | (false, DrainPhase::Aborted | DrainPhase::Undone) => Ok(()),
         (true, _) if has_aborted_undo(&drain.status) => Ok(()),
-        // It stays completed, whatever could move later.
+        // It stays completed, even if more objects could move later.
         (false, DrainPhase::Completed) if !drain.spec.abort => Ok(()),
         (true, _) => undo(ctx, &drain).await,
         (false, _) => leave(ctx, &drain).await,

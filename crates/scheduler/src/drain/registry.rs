@@ -170,7 +170,7 @@ impl DrainRegistry {
         self.drains.clear();
     }
 
-    /// Forgets the marks of a resource but those of `listed`. Called after a list, never before it: without marks, a
+    /// Forgets the marks of a resource except those of `listed`. Called after a list, never before it: without marks, a
     /// drain or its undo looks complete.
     pub(crate) fn keep_marks(&mut self, resource: &GroupResource, listed: &BTreeSet<ObjectKey>) {
         let stays = |key: &ObjectKey| key.resource != *resource || listed.contains(key);
@@ -228,9 +228,9 @@ impl DrainRegistry {
         self.drains.iter().filter(move |(_, drain)| drain.clusters.contains(physical))
     }
 
-    /// Returns true while a physical cluster takes nothing new because of a drain. If it is being deleted, only a drain
-    /// at work counts: what another one has left there leaves by the deletion. The deletion waits for its own drain to
-    /// start.
+    /// Returns true while a physical cluster takes nothing new because of a drain. If it is being deleted, only an
+    /// active drain counts: objects that a finished drain left there leave because of the deletion, which waits for its
+    /// own drain to start.
     pub(crate) fn is_draining(&self, physical: &Uid, deletion: DeletionStage) -> bool {
         let is_deleting = deletion != DeletionStage::NotDeleted;
         let counts = |drain: &RegisteredDrain| drain.cordons() && (!is_deleting || drain.is_at_work());

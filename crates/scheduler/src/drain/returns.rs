@@ -162,7 +162,7 @@ pub(super) fn obstacle(ctx: &SchedulerContext, inputs: &DecisionInputs, mark: &D
     would_not_stay(ctx, &view, inputs, mark).map(ReturnObstacle::Lasting)
 }
 
-/// Decides as if the object were back: a split that the planner would change at once is not restored.
+/// Decides as if the object were back, because a split that the planner would change at once must not be restored.
 fn would_not_stay(
     ctx: &SchedulerContext,
     view: &DecisionView,

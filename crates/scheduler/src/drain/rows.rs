@@ -10,7 +10,7 @@ use portolan_types::{
 use super::{preview::BlockedReason, returns::names};
 use crate::context::SchedulerContext;
 
-/// Rows by state. Of each state at most as many are kept as the status may have.
+/// Rows by state. Of each state, at most as many rows are kept as the status can hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowList {
     rows: BTreeMap<DrainRowState, Vec<DrainRow>>,

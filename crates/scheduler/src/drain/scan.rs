@@ -1,4 +1,4 @@
-//! Objects of a drain that wait, kept between passes: a pass looks at those that it may move, not at all.
+//! Waiting objects of a drain, kept between passes, so that a pass examines only those that it may move.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -30,7 +30,7 @@ pub(super) struct DrainScan {
     /// Epoch of the facts when it began.
     epoch: u64,
     generation: i64,
-    /// Objects that may begin to move, as far as is known.
+    /// Objects that may start to move, as far as known.
     pub(super) pending: VecDeque<ObjectKey>,
     /// Rows of the first of them.
     rows: BTreeMap<ObjectKey, DrainRow>,
@@ -50,7 +50,7 @@ impl DrainScan {
         Self { began: ctx.now(), epoch: ctx.verdicts.epoch(), generation, ..Self::default() }
     }
 
-    /// Forgets all verdicts. `pending` is looked at once more.
+    /// Forgets all verdicts. `pending` is examined again.
     pub(super) fn restart(&mut self, ctx: &SchedulerContext, drain: &DrainObject, pending: VecDeque<ObjectKey>) {
         let admitted = std::mem::take(&mut self.admitted);
         *self = Self { admitted, pending, ..Self::new(ctx, drain) };
@@ -75,7 +75,7 @@ impl DrainScan {
         Some(key)
     }
 
-    /// Adds an object that has started to move, and restarts the count of looks.
+    /// Adds an object that has started to move, and restarts the count of examined objects.
     pub(super) fn admit(&mut self, key: &ObjectKey) {
         self.admitted.insert(key.clone());
         self.unmarked.remove(key);

@@ -30,8 +30,8 @@ pub(super) struct ReturnPass<'a> {
     aborts: bool,
     scan: DrainScan,
     tally: PassTally,
-    /// True while objects that have left are looked at. Their verdicts are kept for the next passes; each pass looks at
-    /// those under way.
+    /// True while objects that have left are examined. Their verdicts are kept for the next passes; each pass examines
+    /// the returning ones.
     keeps_verdicts: bool,
 }
 
@@ -41,7 +41,7 @@ impl<'a> ReturnPass<'a> {
         Self { ctx, drain, aborts, scan, tally, keeps_verdicts: false }
     }
 
-    /// Settles what has returned, and lets more objects return. What has changed since is left where it is.
+    /// Completes finished returns, and starts more. Objects that were changed since the drain stay where they are.
     ///
     /// # Errors
     /// The errors of the store, and if a fact that a decision needs cannot be read.
@@ -84,7 +84,7 @@ impl<'a> ReturnPass<'a> {
         Ok(self.tally)
     }
 
-    /// Forgets all verdicts, so that each object that has left is looked at once more.
+    /// Forgets all verdicts, so that each object that has left is examined again.
     fn look_at_all(&mut self) {
         let left = self.ctx.facts().drains.page(&self.drain.uid, DrainStage::Left, None, usize::MAX);
         let pending = left.into_iter().filter(|key| !self.scan.admitted.contains(key)).collect();

@@ -29,7 +29,8 @@ use crate::{
 
 impl Scheduler {
     /// Returns one-line warnings about an object that is about to be written: no physical cluster fits, its pin names
-    /// a physical cluster out of reach, or a policy names what does not exist. At most 3 lines, without line breaks.
+    /// a physical cluster out of reach, or a policy names something that does not exist. At most 3 lines, without line
+    /// breaks.
     ///
     /// Answers from memory, because it runs in the path of a write: a pin of the namespace is not read.
     pub fn preview(&self, cluster: LogicalClusterId, kind: &GroupVersionKind, object: &Value) -> Vec<String> {

@@ -30,7 +30,7 @@ fn force_warning(workload: &Workload, object: &Value, record: &PlacementRecord) 
     is_placed.then(|| format!("{key}: the next move of {} waits for no new copy to be available", workload.title()))
 }
 
-/// Returns the warning about a pin of the object that stops it before it runs elsewhere.
+/// Returns the warning about a pin that stops the object before it starts elsewhere.
 fn pin_interruption(workload: &Workload, record: &PlacementRecord) -> Option<String> {
     let pin = workload.pin.as_ref().filter(|pin| pin.on == PinScope::Object)?;
     let leaving: Vec<_> =

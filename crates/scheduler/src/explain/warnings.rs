@@ -126,7 +126,7 @@ const KUBERNETES_GROUPS: [&str; 17] = [
     "storage.k8s.io",
 ];
 
-/// Returns true for a group that is none of Kubernetes' own.
+/// Returns true for a group that does not belong to Kubernetes.
 fn is_custom(group: &str) -> bool {
     group.contains('.') && !KUBERNETES_GROUPS.contains(&group)
 }

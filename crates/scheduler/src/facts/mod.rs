@@ -37,9 +37,9 @@ use crate::{
 pub(crate) struct RegisteredCluster {
     pub(crate) key: ObjectKey,
     pub(crate) info: Arc<ClusterInfo>,
-    /// True if it has ever answered.
+    /// True if the physical cluster has ever answered.
     pub(crate) was_reached: bool,
-    /// False if its connection cannot be used as it is configured.
+    /// False if its connection is misconfigured.
     pub(crate) has_connection: bool,
     pub(crate) deletion: DeletionStage,
 }
@@ -177,7 +177,7 @@ impl Facts {
         has_changed
     }
 
-    /// Notes that a physical cluster takes nothing new, as that of a drain which only a plan has.
+    /// Marks a physical cluster as closed to new objects, as for a drain that exists only in a plan.
     pub(crate) fn drain_physical(&mut self, uid: &Uid) {
         if let Some(physical) = self.physical.get_mut(uid) {
             Arc::make_mut(&mut physical.info).draining = true;
@@ -325,7 +325,7 @@ impl Facts {
         groups.into_iter().filter(|group| *group != "*").map(str::to_owned).collect()
     }
 
-    /// Returns the physical clusters within reach of a logical cluster, and those that `record` names besides.
+    /// Returns the physical clusters within reach of a logical cluster, and any others that `record` names.
     pub(crate) fn clusters(
         &self,
         reach: &ClusterLineage,

@@ -6,7 +6,7 @@ use portolan_types::{ObjectKey, placement::PolicyRef};
 
 use super::usage::name;
 
-/// Most objects that are kept per policy: the sentence names one, and counts the others up to here.
+/// Most objects that are kept per policy: the sentence names one, and counts the others up to this number.
 const MAX_OBJECTS: usize = 64;
 
 /// Reasons by policy and object.

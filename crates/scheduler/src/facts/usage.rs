@@ -78,8 +78,8 @@ impl PlacedUsage {
         self.stale.retain(|known| !of.contains(known));
     }
 
-    /// Returns true if the sums contain an object as it is at `revision`, by the present definition of its kind. Room
-    /// for it cannot be told otherwise: the sums would be compared with requests that they do not contain.
+    /// Returns true if the sums contain an object as it is at `revision`, by the present definition of its kind.
+    /// Otherwise its room cannot be computed: the sums would be compared with requests that they do not contain.
     pub(crate) fn has_counted(&self, key: &ObjectKey, revision: ResourceVersion) -> bool {
         if !self.stale.is_empty() && self.stale.contains(&(key.cluster, key.resource.clone())) {
             return false;
@@ -191,7 +191,7 @@ impl PlacedUsage {
         self.reserved.insert(key.clone(), more.into_iter().collect());
     }
 
-    /// An event of the object came, so it is counted now; or the decision came to nothing.
+    /// Releases a reservation: the object's event arrived, so it is counted now, or the decision was not written.
     pub(crate) fn release(&mut self, key: &ObjectKey) {
         self.reserved.remove(key);
     }

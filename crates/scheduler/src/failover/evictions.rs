@@ -1,4 +1,4 @@
-//! Slots of evictions from lost physical clusters: a rate for each, and one for all together.
+//! Slots of evictions from lost physical clusters, limited by a rate per physical cluster and a total rate.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -67,7 +67,7 @@ pub(crate) struct EvictionSlots {
     clusters: BTreeMap<Uid, ClusterSlots>,
     /// Lost physical clusters that nothing more leaves, because most are in doubt.
     paused: BTreeSet<Uid>,
-    /// Evictions from physical clusters that are not lost any more.
+    /// Evictions from physical clusters that have returned.
     past: u64,
 }
 

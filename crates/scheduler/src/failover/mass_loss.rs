@@ -53,7 +53,7 @@ pub(crate) struct MassLoss {
 }
 
 /// Returns the loss of more than half of the physical clusters whose home `counts`, of those that `looks_lost`. Homes
-/// are a logical cluster and its ancestors: what tenants register below says nothing about the network of the others.
+/// are a logical cluster and its ancestors: registrations of tenants below prove nothing about the network of others.
 pub(crate) fn mass_loss(
     all: &[WatchedCluster],
     counts: impl Fn(LogicalClusterId) -> bool,

@@ -44,7 +44,7 @@ use self::{
 pub struct FailoverTiming {
     /// Silence after which a physical cluster counts as lost; 40 s.
     pub lost_after: Duration,
-    /// Silence after which a physical cluster is in doubt: it counts as lost when it is asked if most are; 25 s.
+    /// Silence after which a physical cluster is in doubt: it counts as lost for the check of mass losses; 25 s.
     pub doubted_after: Duration,
     /// Time without a break after which a lost physical cluster counts as well; 30 s.
     pub well_after: Duration,
@@ -140,7 +140,7 @@ pub(crate) fn observe_heartbeat(ctx: &SchedulerContext, key: &ObjectKey, revisio
     ctx.failover.beat(key, revision, heartbeat["unbroken"].as_u64().unwrap_or(0));
 }
 
-/// Follows the silences forever, and writes what follows from them while this server leads.
+/// Follows the heartbeats forever, and writes the verdicts while this server leads.
 pub(crate) async fn run_failover(ctx: &SchedulerContext) {
     let tick = ctx.failover.timing.tick;
     let mut writer = VerdictWriter::default();
@@ -160,7 +160,7 @@ pub(crate) async fn run_failover(ctx: &SchedulerContext) {
     }
 }
 
-/// Lets time pass, and returns the verdict about each physical cluster that was ever heard.
+/// Advances the time, and returns the verdict about each physical cluster that ever sent a heartbeat.
 fn judge(ctx: &SchedulerContext, passed: Duration) -> Vec<FailoverVerdict> {
     let state = &ctx.failover;
     let now = ctx.now();

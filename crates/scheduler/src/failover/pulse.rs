@@ -22,7 +22,7 @@ pub(crate) struct ClusterPulse {
 }
 
 impl ClusterPulse {
-    /// Takes over, once, what another server has found before this one.
+    /// Takes over, once, the verdict of an earlier leader.
     pub(crate) fn adopt(&mut self, is_lost: bool) {
         if !std::mem::replace(&mut self.is_adopted, true) {
             self.is_lost = is_lost;
@@ -55,8 +55,7 @@ impl ClusterPulse {
         }
     }
 
-    /// Holds the pulse of a physical cluster that cannot be asked, because its connection is not usable as it is
-    /// configured: that is neither a loss nor a return.
+    /// Pauses the pulse of a physical cluster with a misconfigured connection, which is neither a loss nor a return.
     pub(crate) fn hold(&mut self) {
         self.well_for = Duration::ZERO;
     }
@@ -76,7 +75,7 @@ impl ClusterPulse {
         self.revision.is_some()
     }
 
-    /// Returns the time since the last heartbeat, as far as this server ran.
+    /// Returns the time since the last heartbeat during which this server ran.
     pub(crate) fn silence(&self) -> Duration {
         self.silent_for
     }

@@ -18,7 +18,7 @@ use crate::{
     drain::{seconds_of, time_text},
 };
 
-/// Reason of `Ready` while no worker tells of a physical cluster.
+/// Reason of `Ready` while no worker reports about a physical cluster.
 const NO_HEARTBEAT: &str = "NoHeartbeat";
 /// Condition type: objects stay on a lost physical cluster, because most look lost at once.
 const SUSPENDED: &str = "FailoverSuspended";

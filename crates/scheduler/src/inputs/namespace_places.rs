@@ -34,7 +34,7 @@ enum OriginFilter {
 /// Physical clusters by uid.
 pub(crate) type NamedClusters = BTreeMap<Uid, String>;
 
-/// Physical clusters where a follower is needed, and its parts of what is divided.
+/// Physical clusters where a follower is needed, with its parts of divided objects.
 pub(crate) struct FollowerNeeds {
     pub(crate) needed: NamedClusters,
     pub(crate) shares: Vec<PlacedOverride>,
@@ -69,7 +69,7 @@ struct TargetPlaces {
     anywhere: BTreeSet<Uid>,
 }
 
-/// Physical clusters of a namespace, and what is named on each.
+/// Physical clusters of a namespace, with the objects that workloads there refer to.
 #[derive(Default)]
 pub(crate) struct NamespacePlaces {
     /// Workloads by group, kind and name.
@@ -161,7 +161,7 @@ impl NamespacePlaces {
         self.targets.get(&(group.to_owned(), text("kind")?.to_owned(), text("name")?.to_owned()))
     }
 
-    /// Returns true when a follower is where it is needed, and nowhere else but where it stays.
+    /// Returns true if a follower is everywhere that it is needed, and nowhere else except where it must stay.
     pub(crate) fn suits(&self, record: &PlacementRecord, needed: &NamedClusters, stays_at: &BTreeSet<Uid>) -> bool {
         let stays = |uid: &Uid| needed.contains_key(uid) || stays_at.contains(uid);
         let active = |uid: &Uid| record.active().any(|c| c.uid == *uid);

@@ -1,4 +1,4 @@
-//! Other workloads of a namespace, for policies that place a workload beside them or apart from them.
+//! Other workloads of a namespace, for policies that place a workload beside them or away from them.
 
 use portolan_placement::{Workload, WorkloadNeighbor};
 use portolan_store::{RangeRequest, RangeScope};
@@ -68,7 +68,7 @@ async fn read_kind(
     Ok(found)
 }
 
-/// Queues the workloads of the namespace that a policy places beside others or apart from them.
+/// Queues the workloads of the namespace that a policy places beside others or away from them.
 pub(crate) fn requeue_neighbors(ctx: &SchedulerContext, of: &ObjectKey) {
     let depending = ctx.with_terms.of(of.cluster, of.namespace());
     depending.into_iter().filter(|key| key != of).for_each(|key| ctx.queue.tasks.add(Task::Object(key)));

@@ -12,7 +12,7 @@ use crate::context::SchedulerContext;
 struct VolumeData {
     /// A claim is not there yet.
     is_unknown: bool,
-    /// One node at a time can write the data of a claim: a second copy would have data of its own.
+    /// Only one node at a time can write the data of a claim, so a second copy would have different data.
     is_own: bool,
     /// Data of that kind have to stay with the object, unless a policy gives them up.
     is_kept: bool,
@@ -64,7 +64,7 @@ pub(super) async fn read_volumes(
     Ok(())
 }
 
-/// Reads the data of a claim, or of a template of claims: what it says itself, then its StorageClass, then its access
+/// Reads the data of a claim, or of a template of claims: from its annotation, then its StorageClass, then its access
 /// modes. Claims that a StatefulSet makes are not shared by its pods, whatever their access.
 async fn data_of(ctx: &SchedulerContext, key: &ObjectKey, claim: &Value) -> Result<VolumeData, StoreError> {
     let shared = VolumeData::default();

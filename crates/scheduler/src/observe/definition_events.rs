@@ -13,7 +13,7 @@ use crate::{
     queue::rescan::RescanScope,
 };
 
-/// Definitions, or placed objects, that are read at once.
+/// Number of definitions or placed objects that are read at once.
 const PAGE: usize = 100;
 /// Larger subtrees are read as one range over all logical clusters.
 const MAX_SINGLE_RANGES: usize = 32;
@@ -130,7 +130,7 @@ pub(crate) async fn request_recounts(
     Ok(())
 }
 
-/// Reads the definitions that wait to be read. Those that cannot be read now are asked for again.
+/// Reads the pending definitions. Those that cannot be read now are tried again.
 pub(crate) async fn run_definition_scans(ctx: &SchedulerContext) -> Result<(), StoreError> {
     loop {
         let Some(scan) = ctx.scans().pop_first() else { return Ok(()) };

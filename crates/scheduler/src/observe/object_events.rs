@@ -42,7 +42,7 @@ pub(crate) fn observe_follower(ctx: &SchedulerContext, event: &Event) {
             // An autoscaler with a new target arrives there first, and leaves the old physical clusters afterwards.
             let resized = kinds::is_divided_with_its_target(&event.key.resource)
                 && (before.placed_on != after.placed_on || spec_of(previous) != spec_of(&event.record));
-            // A policy may want it elsewhere: it arrives there first, as well.
+            // A policy may want the object elsewhere; it arrives there before it leaves here.
             let moves = !before.placed_on.is_empty() && before.placed_on != after.placed_on;
             if lost
                 || deleting
@@ -54,8 +54,7 @@ pub(crate) fn observe_follower(ctx: &SchedulerContext, event: &Event) {
             {
                 add(Some(event.key.clone()));
             }
-            // Other objects follow these: they are checked again once this one has a place or names another object,
-            // whichever came first.
+            // Other objects follow this one: they are checked again once it is placed or refers to another object.
             if before.placed_on != after.placed_on {
                 requeue_followers(ctx, &event.key, None, Some(&event.record));
             } else if previous.body() != event.record.body() {

@@ -71,7 +71,7 @@ fn selector(budget: &Value) -> Option<LabelSelector> {
     LabelSelector::try_from(&spec).ok()
 }
 
-/// Returns the pods that a budget permits to stop now; `None` if it has not been counted and cannot be told.
+/// Returns the number of pods that a budget permits to stop now; `None` if it is unknown.
 fn allowed(budget: &Value) -> Option<i64> {
     let counted = budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64);
     counted.or_else(|| budget.pointer("/spec/maxUnavailable").and_then(Value::as_i64))

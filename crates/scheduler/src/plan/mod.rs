@@ -3,8 +3,8 @@
 //! A plan reads one revision of the store (`snapshot`) with the changes over it, and decides with a copy of the facts
 //! (`shadow`). It decides about the objects that the scheduler would queue for the changes (`scope`), in its order:
 //! first each workload until its decision stays the same (`workloads`, `objects`), then what follows them
-//! (`followers`). Copies are taken to become ready, and copies that leave to end where their physical cluster answers;
-//! admission of new pods and quotas are not asked.
+//! (`followers`). It assumes that copies become ready, and that leaving copies end if their physical cluster answers.
+//! It does not ask admission or quotas about new pods.
 //!
 //! Memory holds a row per object that would move or would be refused, and a page of objects. Nothing runs in parallel.
 

@@ -44,7 +44,7 @@ struct SettledObject {
 }
 
 impl PlanRun<'_> {
-    /// Plans one object: its decision, its row, and what depends on it.
+    /// Plans one object: its decision, its row, and the objects that depend on it.
     pub(super) async fn plan_object(&mut self, stored: &StoredObject) -> Result<(), PlanError> {
         self.count_object()?;
         let Ok(object) = stored.to_value() else { return Ok(()) };
@@ -110,7 +110,7 @@ impl PlanRun<'_> {
         }
     }
 
-    /// Returns true for an object whose pods are refused: it stays as it is, whatever is decided.
+    /// Returns true for an object whose pods are refused: it stays unchanged under every decision.
     async fn is_refused_by_admission(
         &self,
         settled: &SettledObject,
@@ -134,7 +134,7 @@ impl PlanRun<'_> {
         Ok(refused)
     }
 
-    /// Notes an object that would move, and what depends on it.
+    /// Records an object that would move, and the objects that depend on it.
     fn note_change(
         &mut self,
         key: &ObjectKey,

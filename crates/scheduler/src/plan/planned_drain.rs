@@ -63,7 +63,7 @@ impl PlannedDrain {
         }));
     }
 
-    /// Returns the reason for which an object stays that is to leave: fewer replicas would run elsewhere.
+    /// Returns the reason that an object cannot leave: fewer replicas would run elsewhere.
     pub(super) fn refusal(
         &self,
         workload: &Workload,

@@ -53,7 +53,7 @@ impl Scheduler {
     }
 }
 
-/// Reader of changes, with all that is wrong so far.
+/// Reader of changes, with the errors found so far.
 struct ChangeReader<'a> {
     ctx: &'a SchedulerContext,
     home: LogicalClusterId,

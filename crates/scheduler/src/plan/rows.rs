@@ -25,8 +25,8 @@ pub struct Plan {
     pub capacity: Vec<CapacityRow>,
     /// PodDisruptionBudgets that the moves would violate.
     pub budgets: Vec<BudgetRow>,
-    /// Plan fences with their revisions in the snapshot; `None` where there is none yet. They tell of policies and
-    /// physical clusters that are written, created or deleted since.
+    /// Plan fences with their revisions in the snapshot; `None` where there is none yet. They reveal policies and
+    /// physical clusters that were written, created or deleted since.
     pub fences: Vec<(ObjectKey, Option<ResourceVersion>)>,
 }
 
@@ -72,7 +72,7 @@ pub struct PlannedPlace {
 pub struct PlanRow {
     /// Key of the object.
     pub key: ObjectKey,
-    /// Kind as it is stored.
+    /// Stored kind.
     pub kind: Arc<GroupVersionKind>,
     /// Copies before, by name.
     pub from: Vec<PlannedPlace>,
@@ -101,7 +101,7 @@ impl PlanRow {
 pub struct RefusedRow {
     /// Key of the object.
     pub key: ObjectKey,
-    /// Kind as it is stored.
+    /// Stored kind.
     pub kind: Arc<GroupVersionKind>,
     /// Copies that stay, by name.
     pub stays: Vec<PlannedPlace>,

@@ -47,7 +47,7 @@ struct SharedView {
 }
 
 impl SharedView {
-    /// Returns true if the view is that of an object.
+    /// Returns true if the view belongs to an object.
     fn is_of(&self, inputs: &DecisionInputs) -> bool {
         let is_known = |copy: &PlacedCopy| self.view.clusters.iter().any(|known| known.info.uid == copy.uid);
         self.cluster == inputs.key.cluster
@@ -89,7 +89,7 @@ impl ShadowScheduler {
     }
 }
 
-/// Scheduler as it is and with the changes, on one snapshot. Neither writes anything.
+/// Two schedulers on one snapshot, without and with the changes. Neither writes anything.
 pub(super) struct ShadowPair {
     pub(super) base: ShadowScheduler,
     pub(super) next: ShadowScheduler,

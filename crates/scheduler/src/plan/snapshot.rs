@@ -163,7 +163,7 @@ async fn read_past(store: &DynStore, key: &ObjectKey, at: ResourceVersion) -> Re
     }
 }
 
-/// Returns a key shortly before another one, in the order of names: that of its longest beginning that is a name.
+/// Returns a key shortly before another one: the key of the longest proper prefix that is a valid name.
 fn key_before(key: &ObjectKey) -> Option<ObjectKey> {
     let ends = key.name.char_indices().map(|(end, _)| end).rev();
     let name = ends.filter(|end| *end > 0).find_map(|end| key.name[..end].parse().ok())?;

@@ -136,7 +136,7 @@ impl<'a> PlanRun<'a> {
 
     /// Decides again about objects that depend on moved ones, and about those that wait for room, inside and outside
     /// the scope, while the plan frees some. Objects beside the logical cluster of the changes and its descendants are
-    /// left out: they would tell of other tenants, and change the hash of a plan that does not concern them.
+    /// left out: they would reveal other tenants, and change the hash of a plan that does not affect them.
     async fn plan_waiting(&mut self) -> Result<(), PlanError> {
         let within = self.ctx.tree.subtree(self.scope.home());
         self.waiting.extend(within.into_iter().flat_map(|cluster| self.ctx.without_room.of(cluster, None)));
@@ -158,7 +158,7 @@ impl<'a> PlanRun<'a> {
     async fn plan_key(&mut self, key: &ObjectKey) -> Result<(), PlanError> {
         match self.shadow.next.ctx.objects.store().get(key).await {
             Ok(Some(stored)) => self.plan_object(&stored).await,
-            // A damaged object stays as it is.
+            // A damaged object stays unchanged.
             Ok(None) | Err(StoreError::Damaged { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

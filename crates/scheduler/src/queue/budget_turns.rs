@@ -10,8 +10,8 @@ use tokio::sync::OwnedMutexGuard;
 
 type TurnMutex = Arc<tokio::sync::Mutex<()>>;
 
-/// Turns by namespace. A departure is counted before the next one of its namespace is planned; those of other
-/// namespaces do not wait for it, as its admission may be slow.
+/// Turns by namespace. A departure is counted before the next one of the same namespace is planned. Other namespaces do
+/// not wait, because admission may be slow.
 #[derive(Default)]
 pub(crate) struct BudgetTurns(Mutex<HashMap<(LogicalClusterId, NamespaceName), TurnMutex>>);
 

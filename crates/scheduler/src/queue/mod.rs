@@ -29,7 +29,7 @@ pub(crate) enum Task {
     PhysicalCluster(ObjectKey),
     /// Drain of physical clusters.
     Drain(ObjectKey),
-    /// Record of the scheduler's own about an object that is gone.
+    /// The scheduler's own record about an object that is gone.
     Bookkeeping(ObjectKey),
 }
 

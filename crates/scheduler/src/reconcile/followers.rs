@@ -157,8 +157,8 @@ pub(crate) async fn plan_follower(
     Ok(inputs.map(|inputs| step_follower(ctx, inputs, stays_at, FollowerNeeds { needed, shares, served })))
 }
 
-/// Returns the physical clusters of whose copies a Service or Ingress publishes no addresses: nothing behind it serves
-/// there, and something does elsewhere.
+/// Returns the physical clusters whose addresses a Service or Ingress does not publish: it has ready endpoints
+/// elsewhere, but none there.
 fn withdrawn(record: &PlacementRecord, served: Option<&BTreeSet<Uid>>) -> BTreeSet<Uid> {
     let active: BTreeSet<Uid> = record.active().map(|copy| copy.uid.clone()).collect();
     match served {

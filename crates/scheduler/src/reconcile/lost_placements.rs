@@ -1,5 +1,5 @@
-//! `Placement`s that somebody deleted. They are made again at once, with what they knew: a `Placement` without the
-//! reports of the syncers would say that nothing is ready.
+//! `Placement`s that somebody deleted. They are recreated at once with their reports: a `Placement` without the reports
+//! of the syncers would show that nothing is ready.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{context::SchedulerContext, inputs::placement_key, observe::tree, scheduler::SchedulerError};
 
-/// Most `Placement`s that are kept until they are made again. Further ones are recreated, without reports.
+/// Maximum `Placement`s whose reports are kept until they are recreated. Further ones are recreated without reports.
 const MAX_KEPT: usize = 10_000;
 
 /// Last states of deleted `Placement`s, by the keys of their objects.
@@ -32,7 +32,7 @@ impl LostPlacements {
         }
     }
 
-    /// Drops the last state of a `Placement`: its object is gone, or it is there again.
+    /// Drops the last state of a `Placement`, because its object is gone or it was recreated.
     pub(crate) fn forget(&self, object: &ObjectKey) {
         self.lock().remove(object);
     }

@@ -193,8 +193,8 @@ pub(crate) async fn remove_record(
     }
 }
 
-/// Returns the new default decision of a namespace, if this decision makes it: the first one, or one that had to go
-/// elsewhere because the default takes nothing new.
+/// Returns the new default decision of a namespace, if this decision makes it: the first decision, or one that differs
+/// because the default takes nothing new.
 pub(crate) fn new_home<'a>(
     inputs: &DecisionInputs,
     decision: &'a PlacementDecision,

@@ -1,9 +1,9 @@
 //! Reconciles physical clusters: a finalizer keeps one until nothing is placed on it, so that its deletion is a drain.
 //!
 //! While it is being deleted, nothing new is placed there, and its copies move off by legal steps. Objects without
-//! another cluster that fits, volume claims with their data, and copies on an unreachable cluster keep it; its
-//! condition `Drained` names them. The syncer turns unreachable copies into debts. Once nothing is left, `Drained` is
-//! `True` and names the revision at which that was read; only then the finalizer is removed. If a user removes the
+//! another cluster that fits, volume claims with their data, and copies on an unreachable cluster block its deletion;
+//! the condition `Drained` names them. The syncer turns unreachable copies into debts. Once nothing is left, `Drained`
+//! is `True` and names the revision at which that was read; only then the finalizer is removed. If a user removes the
 //! finalizer earlier, the copies are removed from the records, and nothing is deleted downstream.
 //!
 //! Its objects leave by a `Drain` that the `PhysicalCluster` owns, or at the pace of another one that is at work on it.
@@ -67,7 +67,7 @@ pub(crate) async fn reconcile_physical_cluster(ctx: &SchedulerContext, key: &Obj
     Ok(())
 }
 
-/// Takes the progress of a drain off a physical cluster once there is no such drain.
+/// Removes the progress of a drain from a physical cluster once the drain no longer exists.
 async fn forget_drain(ctx: &SchedulerContext, key: &ObjectKey, physical: &Value) -> Result<(), SchedulerError> {
     let Some(name) = physical.pointer("/status/drain/name").and_then(Value::as_str) else { return Ok(()) };
     let is_known = ctx.facts().drains.of(key.cluster).any(|(_, drain)| *drain.key.name == *name);

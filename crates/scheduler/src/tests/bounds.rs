@@ -1,4 +1,4 @@
-//! Bounds of physical clusters: what they hold back, and what is shown of them.
+//! Bounds of physical clusters: their effect on placement, and their status.
 
 use super::*;
 use crate::{SchedulerError, kinds, observe::feed::list_with_retry, reconcile::object::reconcile_object};

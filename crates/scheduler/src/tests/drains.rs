@@ -530,7 +530,7 @@ async fn an_undecidable_object_delays_no_other() {
     world.placed(&lame, "east- west").await;
 }
 
-/// Another scheduler on the store of a world, without events: it knows what it is shown.
+/// Another scheduler on the store of a world, without events: it knows only the facts that the test passes.
 async fn without_events(world: World, shown: &[&str]) -> World {
     world.stop.cancel();
     let next = World::on(world.store.clone(), Arc::new(UseByAll));

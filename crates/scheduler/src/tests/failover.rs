@@ -130,7 +130,7 @@ async fn beat(
             let record = portolan_types::Record::of(&object);
             objects.store().commit(Transaction::one(at.clone(), Expect::Anything, Some(record))).await.unwrap();
         }
-        // As a worker does, it looks sooner while there is no answer.
+        // Like a worker, it checks sooner while there is no answer.
         tokio::time::sleep(if answers { seconds(7) } else { Duration::from_millis(700) }).await;
     }
 }

@@ -75,7 +75,7 @@ impl KindCatalog for Kinds {
     }
 }
 
-/// A right that is given and taken.
+/// A right that the test grants and revokes.
 #[derive(Clone)]
 struct Right(Arc<std::sync::atomic::AtomicBool>);
 
@@ -131,7 +131,7 @@ impl World {
         world
     }
 
-    /// With what is in a store, and a scheduler that does not run yet.
+    /// Creates a world on an existing store, with a scheduler that does not run yet.
     fn on(store: DynStore, rights: Arc<dyn crate::UseRights>) -> Self {
         let seams = Seams::seeded(1, jiff::Timestamp::from_second(1_800_000_000).unwrap());
         Self::within(store, rights, seams, FailoverTiming::default())
@@ -211,8 +211,8 @@ impl World {
         self.change(key, |object| object::set_annotation(object, "portolan.dev/pin", Some(to.into()))).await;
     }
 
-    /// Waits until `holds` of the object. The clock jumps ahead when nothing continues, so that a futile wait fails at
-    /// once.
+    /// Waits until `holds` of the object. The clock jumps ahead when nothing makes progress, so that a futile wait
+    /// fails at once.
     async fn until(&self, what: &str, key: &ObjectKey, holds: impl Fn(Option<&Value>) -> bool) {
         let scope = WatchScope::Resource(key.resource.clone(), None);
         let mut stream = self.store.watch(scope, None).await.unwrap();
@@ -775,7 +775,7 @@ async fn a_flood_in_one_logical_cluster_keeps_no_other_waiting() {
     let template = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": []}}}});
     world.create(web.clone(), "apps/v1", "Deployment", template).await;
     world.settle().await;
-    // Now all of them are looked at again, those of the flood first in the order of keys.
+    // Now all of them are evaluated again, in the order of keys, which puts those of the flood first.
     world.physical("east", json!({}), true).await;
     world.placed(&web, "east").await;
     world.settle().await;

@@ -79,7 +79,7 @@ impl World {
         panic!("{phase} never comes: {:#}, {}", drain["status"], words(set.as_ref()));
     }
 
-    /// The syncer proves what is gone, and reports the rest as ready.
+    /// The syncer proves which copies are gone, and reports the others as ready.
     async fn sync_set(&self) {
         for _ in 0..4 {
             self.settle().await;

@@ -48,7 +48,7 @@ async fn the_numbers_of_autoscalers_and_budgets_follow_the_division() {
     assert!(message.starts_with("each physical cluster counts its own pods"), "{message}");
     set(&world, &scaler, "/spec/maxReplicas", 6).await;
     world.until("parts of another maximum", &scaler, |object| shares(object) == ["east 2,3", "west 1,3"]).await;
-    // A drain: the copy that stays must be able to reach what it is to have.
+    // A drain: the staying copy must be able to reach its share.
     let west = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/west");
     world.ready(&web, "east", 2).await;
     world.ready(&web, "west", 2).await;
@@ -78,7 +78,7 @@ async fn an_autoscaler_gets_the_limit_of_its_target_and_loses_it_with_that() {
     assert_eq!(shares(world.get(&scaler).await.as_ref()), Vec::<String>::new());
     let scale = |replicas: i64| {
         move |object: &mut Value| {
-            // As the syncer does for what an autoscaler downstream has settled on.
+            // Reports the replicas that an autoscaler downstream has chosen, as the syncer does.
             let mut record = PlacementRecord::of(object).unwrap();
             record.autoscaled = Some(replicas);
             record.write_to(object);

@@ -50,7 +50,7 @@ pub(crate) fn calm_policy() -> Value {
 pub(crate) struct Admin {
     parts: Arc<SyncerParts>,
     dice: Dice,
-    /// Part of the names of what this one creates.
+    /// Part of the names of objects that this administrator creates.
     number: usize,
 }
 
@@ -169,7 +169,7 @@ impl Admin {
     }
 }
 
-/// Does what a scheduler with a bug would do: changes records in the store.
+/// Acts like a faulty scheduler: changes records in the store.
 pub(crate) async fn sabotage(parts: &SyncerParts, bug: PlantedBug, dice: &Dice) {
     for _ in 0..40 {
         tokio::time::sleep(dice.millis(4_000)).await;

@@ -23,7 +23,7 @@ struct RunningCopy {
     reported: i64,
 }
 
-/// Copy that was given up while its physical cluster did not answer. It is deleted when the connection is back.
+/// Copy that was written off while its physical cluster did not answer. It is deleted when the connection is back.
 #[derive(Clone, Debug)]
 pub(crate) struct CopyDebt {
     pub(crate) key: ObjectKey,
@@ -82,7 +82,7 @@ impl PhysicalCluster {
         self.state().copies.get(key).map_or(0, |copy| copy.ready)
     }
 
-    /// Notes the number of ready pods that upstream was told.
+    /// Records the number of ready pods that was reported upstream.
     pub(crate) fn note_report(&self, key: &ObjectKey, ready: i64) {
         if let Some(copy) = self.state().copies.get_mut(key) {
             copy.reported = ready;
@@ -113,7 +113,7 @@ impl PhysicalCluster {
     }
 }
 
-/// All physical clusters, with the checks of what is done to them.
+/// All physical clusters, with checks of all operations on them.
 pub(crate) struct Fleet {
     pub(crate) clusters: [PhysicalCluster; 3],
 }

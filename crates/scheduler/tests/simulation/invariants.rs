@@ -1,4 +1,4 @@
-//! Invariants, and what has broken them.
+//! Invariants, and the violations.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ pub(crate) enum Invariant {
     NoWrongfulDeletion,
 }
 
-/// Everything that has gone wrong in a run.
+/// All violations of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     found: Mutex<Vec<(Invariant, String)>>,

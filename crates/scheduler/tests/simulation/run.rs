@@ -21,8 +21,8 @@ pub(crate) const NAMES: [&str; 3] = ["east", "north", "west"];
 pub(crate) const APPS: [&str; 3] = ["web", "api", "worker"];
 /// Acts of each of two administrators.
 const ACTS: u64 = 8;
-/// Time in which everything is as it should be, once all is well: a lost physical cluster has to answer for a while,
-/// and a fallback and a move have their time.
+/// Time until the state must be correct after the last fault: a lost physical cluster has to answer for a while, and
+/// fallbacks and moves have delays.
 const SETTLED: Duration = Duration::from_secs(1_800);
 
 /// Time without a change after which a state is the final one.
@@ -36,7 +36,7 @@ struct Run {
     syncers: Vec<AbortHandle>,
 }
 
-/// Runs a seed, and returns what has gone wrong.
+/// Runs a seed, and returns the violations.
 pub(crate) async fn run(seed: u64, bug: Option<PlantedBug>) -> Vec<(Invariant, String)> {
     let mut run = Run::start(seed, bug).await;
     run.chaos().await;
@@ -96,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Administrators act and things break.
+    /// Phase in which administrators act and faults occur.
     async fn chaos(&mut self) {
         let mut admins = JoinSet::new();
         for number in 0..2 {
@@ -228,7 +228,7 @@ impl Run {
         }
     }
 
-    /// Waits for a phase of the drain, and breaks things meanwhile.
+    /// Waits for a phase of the drain, and injects faults meanwhile.
     async fn reach(&mut self, phase: &str) {
         for _ in 0..400 {
             let found = self.parts.plane.get(&drain("last")).await.unwrap_or_default();

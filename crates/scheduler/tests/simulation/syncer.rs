@@ -166,7 +166,7 @@ impl Syncer {
                 let epoch = downstream.map_or(0, epoch_of);
                 let ready = cluster.ready(key);
                 self.parts.plane.report(key, &cluster.uid, epoch, ready).await;
-                // A report about a leaving copy comes too late for the decision.
+                // A report about a leaving copy arrives too late for the decision.
                 if self.is_active(key, epoch).await {
                     cluster.note_report(key, ready);
                 }
@@ -204,7 +204,7 @@ impl Syncer {
         }
     }
 
-    /// Does what a worker does whose physical cluster does not answer.
+    /// Acts like a worker whose physical cluster does not answer.
     async fn bear_silence(&self, gone: Duration) {
         if gone < UNREACHABLE {
             return;

@@ -41,8 +41,8 @@ pub(crate) const MAX_TREE: usize = 128 * 1024 * 1024;
 /// Largest error answer that is read, in bytes.
 const MAX_REFUSAL: usize = 256 * 1024;
 
-/// Failure of a request to a physical cluster. Only one for which [`DownstreamError::is_absent`] is true proves that
-/// the object is gone.
+/// Failure of a request to a physical cluster. Only an error with [`DownstreamError::is_absent`] proves that the object
+/// is gone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DownstreamError {
     /// There was no answer.
@@ -75,7 +75,7 @@ pub(crate) struct ErrorAnswer {
 }
 
 impl ErrorAnswer {
-    /// Returns the reason of an answer that will be the same next time; `None` for what may pass, such as a failure of
+    /// Returns the reason of an answer that will be the same next time; `None` for a temporary failure, such as one of
     /// the server.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         match self.code {
@@ -92,7 +92,7 @@ impl ErrorAnswer {
 
 impl DownstreamError {
     /// Returns true when the API server itself says that there is no object `name`. A missing path, kind or proxy route
-    /// is not it.
+    /// does not count.
     pub(crate) fn is_absent(&self, name: &str) -> bool {
         matches!(self, Self::Refused(answer) if answer.code == 404 && answer.reason == "NotFound" && answer.name == name)
     }
@@ -183,7 +183,7 @@ impl DownstreamClient {
         check_answer(object, self.call(Method::POST, &path, "application/json", Some(object)).await?)
     }
 
-    /// Sends a request that is answered with what it asks for, and is not stored.
+    /// Sends a create-only request, such as a review, which is answered but not stored.
     pub(crate) async fn ask(&self, path: &str, request: &Value) -> Result<Value, DownstreamError> {
         self.call(Method::POST, path, "application/json", Some(request)).await
     }
@@ -261,8 +261,8 @@ impl DownstreamClient {
     }
 }
 
-/// Returns the parameter by which a field of a custom kind is refused that its definition there does not have. It would
-/// get lost unseen.
+/// Returns the parameter that makes the server refuse fields that its definition of a custom kind does not declare.
+/// Otherwise they would be dropped silently.
 fn strictness(path: &str) -> &'static str {
     let group = path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     if is_builtin_group(group) { "" } else { "&fieldValidation=Strict" }

@@ -87,7 +87,7 @@ pub(super) fn is_version(text: &str) -> bool {
     (1..=MAX_VERSION).contains(&text.len())
 }
 
-/// Checks that the texts that an object is known by are within their bounds: they are kept after the object is gone.
+/// Checks the length of the texts that identify an object: they are kept after the object is gone.
 pub(super) fn check_names(object: &Value) -> Result<(), DownstreamError> {
     let length = |key: &str| object["metadata"][key].as_str().map_or(0, str::len);
     let are_names_short = ["name", "namespace", "uid"].iter().all(|key| length(key) <= MAX_NAME);

@@ -48,8 +48,8 @@ impl DownstreamClient {
         Self { is_probe: true, ..self.clone() }
     }
 
-    /// Returns a client whose unanswered requests raise no doubt about the physical cluster: other servers may answer
-    /// them.
+    /// Returns a client whose unanswered requests do not put the physical cluster in doubt, because other servers may
+    /// answer them.
     pub(crate) fn apart(&self, deadline: Duration) -> Self {
         Self { deadline, reach: Reachability::default(), ..self.clone() }
     }

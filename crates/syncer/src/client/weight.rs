@@ -11,7 +11,7 @@ const LEAF: usize = 640;
 const LEAF_ENTRIES: usize = 11;
 /// Bytes per entry of a larger map, whose leaves are at least half full.
 const ENTRY: usize = 152;
-/// Bytes that an allocation of a text takes besides its content.
+/// Bytes that the allocation of a text takes in addition to its content.
 const ALLOCATION: usize = 16;
 
 /// Returns an estimate of the bytes of heap that a tree takes.

@@ -42,8 +42,8 @@ impl SyncMemoryBudget {
     /// Default budget: 4 GiB.
     pub const DEFAULT_BYTES: u64 = 4 << 30;
 
-    /// Creates a budget of `total` bytes. Registrations outside root may take three quarters of it, and those of one
-    /// workspace at most half of what the other workspaces leave. Registrations of root may take the rest.
+    /// Creates a budget of `total` bytes. Registrations outside root may use three quarters of it, and those of one
+    /// workspace at most half of the part that the other workspaces leave. Registrations of root may use the rest.
     pub fn new(total: u64) -> Self {
         Self { total, usage: Mutex::default() }
     }

@@ -22,7 +22,7 @@ const RUN_NOTHING: [(&str, &str); 8] = [
 /// Permission to turn the deletion of an unreachable copy into a debt, so that upstream can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DebtPermission {
-    /// Permitted: the object ends, or it runs nothing, or it tolerates two copies and runs elsewhere.
+    /// Permitted: the object is deleted, runs nothing, or may run twice and runs elsewhere.
     Allowed,
     /// Permitted unless the object writes to a volume that only one node can mount.
     UnlessVolumes,
@@ -58,7 +58,7 @@ fn runs_once(group: &str, kind: &str, object: &Value) -> bool {
 }
 
 /// Returns true when a copy is gone only once its pods have ended, also when a user deletes it: an object of the same
-/// name may come to another physical cluster and must not meet them. For all others the deletion is done when the
+/// name may come to another physical cluster and must not meet them. For all others, the deletion is complete when the
 /// object is gone, as in Kubernetes.
 pub(crate) fn ends_with_its_pods(upstream: &UpstreamObject) -> bool {
     runs_once(&upstream.kind.group, &upstream.kind.kind, &upstream.object)

@@ -15,7 +15,7 @@ pub enum Proof {
     Leaving,
     /// This worker saw the upstream object, and a later read says it has been removed.
     Tombstone,
-    /// A read says that there is no upstream object; this worker never saw one.
+    /// A read shows that there is no upstream object, and this worker never saw one.
     NeverSeen,
     /// The upstream object was read and is another one of the same name.
     Superseded,
@@ -59,23 +59,23 @@ pub struct CopyUpdate {
 /// Decision about one copy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CopyDecision {
-    /// Nothing stands downstream and nothing should.
+    /// There is no downstream object, and there should be none.
     Nothing,
     /// The copy is up to date.
     Keep,
     /// The upstream object waits for admission: the copy stays unchanged, or absent.
     Wait,
-    /// The physical cluster has an object of its own in the place of a copy.
+    /// The physical cluster has its own object in the place of the copy.
     Local,
     /// Make the copy; it fails when something of the name is there.
     Create(Value),
     /// Bring the copy up to date; it fails when the copy has changed since.
     Apply(CopyUpdate),
-    /// Delete the copy, and tell upstream when it is gone.
+    /// Delete the copy, and confirm upstream when it is gone.
     Delete(CopyDeletion),
     /// The copy is being deleted: wait for its end.
     AwaitEnd,
-    /// Nothing stands downstream any more, as it should be: tell upstream once that is proven.
+    /// There is no downstream object any more, as it should be: confirm this upstream once it is proven.
     ConfirmGone {
         /// Uid upstream.
         uid: Uid,

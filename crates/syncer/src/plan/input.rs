@@ -11,7 +11,7 @@ use crate::{
     transform::{AcceptedAudiences, LogicalView, MissingFields},
 };
 
-/// State of the upstream object. There is no value for a failed read: then nothing is planned.
+/// State of the upstream object. After a failed read there is no input, and nothing is planned.
 #[derive(Clone, Copy, Debug)]
 pub enum UpstreamState<'a> {
     /// The object is placed on the physical cluster, or projected from it.

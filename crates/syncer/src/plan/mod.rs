@@ -31,7 +31,7 @@ const NOT_WAITED_FOR: [&str; 2] = ["foregroundDeletion", "orphan"];
 /// Finalizer of an object that is deleted without its dependents.
 const ORPHAN: &str = "orphan";
 
-/// Returns true for an object that is being deleted without what its controllers made.
+/// Returns true for an object that is deleted without its dependents.
 pub(crate) fn is_orphaning(object: &Value) -> bool {
     object::is_deleting(object) && object::finalizers(object).any(|finalizer| finalizer == ORPHAN)
 }
@@ -243,7 +243,7 @@ fn update(target: &SyncTarget<'_>, mut body: Value, copy: &Value, settled: bool)
     CopyDecision::Apply(CopyUpdate { body })
 }
 
-/// Returns the object without the syncer's epoch: an older one is not a reason for a write.
+/// Returns the object without the syncer's epoch, because an old epoch alone does not justify a write.
 fn without_identity(object: &Value) -> Value {
     let mut object = object.clone();
     let identity = CopyIdentity::of(&object).map(|identity| CopyIdentity { syncer_epoch: 0, ..identity });

@@ -74,7 +74,7 @@ impl Case {
         self
     }
 
-    /// The copy that this case would create stands downstream, as the API server answers it, after `change`.
+    /// Adds the copy that this case would create, as the API server would answer it, modified by `change`.
     fn downstream(mut self, change: impl FnOnce(&mut Value)) -> Self {
         let CopyDecision::Create(mut copy) = self.decide() else { panic!("no copy would be made") };
         object::metadata_mut(&mut copy).insert("uid".into(), json!("down-1"));

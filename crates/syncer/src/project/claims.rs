@@ -19,7 +19,7 @@ pub fn mark_used(claim: &mut Value, physical: &Uid) {
     ProjectionSource::write_all(&sources, claim);
 }
 
-/// Returns true when the claim of `physical` should be shown, and another one is: no pod uses that, or it is gone.
+/// Returns true if the claim of `physical` should be shown instead of another one, which no pod uses or which is gone.
 pub fn is_next_to_show(shown: &Value, physical: &Uid) -> bool {
     let record = PlacementRecord::of(shown).filter(|_| is_claim(shown)).unwrap_or_default();
     let by = shown_cluster(shown, &record);

@@ -18,8 +18,8 @@ const TEXTS: [&str; 9] = [
     "type",
 ];
 
-/// The Event upstream for one downstream about `subject`; `None` for what Kubernetes would not take as one. It is a
-/// plain object: no record holds it, since it goes by its age.
+/// The Event upstream for one downstream about `subject`; `None` if Kubernetes would not accept it. It is an ordinary
+/// object without a record: it expires by its age.
 pub fn event(downstream: &Value, namespace: &NamespaceName, subject: &UpstreamObject, cluster: &str) -> Option<Value> {
     let text = |value: &Value| value.as_str().map(|text| crate::status::bounds_to(text, MAX_TEXT));
     let mut shown = Map::new();

@@ -1,4 +1,4 @@
-//! Rest of an object that was deleted without what its controllers made.
+//! Dependents of an object that was deleted without them.
 
 use portolan_types::{annotations, object, placement::PlacementRecord};
 use serde_json::Value;

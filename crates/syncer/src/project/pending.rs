@@ -40,7 +40,7 @@ pub(super) fn note_shown(shown: &mut Value, physical: &Uid) {
         let entries = entries(shown, field).filter(|(key, _)| is_forwarded(key));
         entries.map(move |(key, value)| (format!("{field}/{key}"), fingerprint(value)))
     });
-    // An object without any is recorded too.
+    // An object without such values is recorded too.
     let known = [(KNOWN.to_owned(), String::new())];
     let resources = requests(shown).map(|requests| (REQUESTS.to_owned(), fingerprint(requests)));
     let parts = pod_changes::shown_entries(shown);

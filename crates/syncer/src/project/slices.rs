@@ -23,9 +23,9 @@ pub struct PodTarget<'a> {
     pub uid: &'a str,
 }
 
-/// Gives every target of a slice its namespace, name and uid upstream. Its version, which is that of the physical
-/// cluster, is left out, and a target that is not shown upstream is not a target there. An endpoint of a pod that is
-/// gone is not ready. Returns true if the upstream name and uid of every target is known.
+/// Gives every target of a slice its namespace, name and uid upstream. The resourceVersion, which belongs to the
+/// physical cluster, is left out, and so is a target that is not shown upstream. An endpoint of a pod that is gone is
+/// not ready. Returns true if the upstream name and uid of every target is known.
 pub fn rename_targets(slice: &mut Value, namespace: &str, upstream: impl Fn(PodTarget) -> PodLookup) -> bool {
     let mut is_whole = true;
     for endpoint in slice.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -21,8 +21,7 @@ impl<'a> StoredTemplate<'a> {
         Self { keeper, template }
     }
 
-    /// The hash that the owner's copy carried when this was made from it; of the template downstream where there is
-    /// none.
+    /// Hash on the owner's copy when this object was created from it; otherwise the hash of the downstream template.
     pub(super) fn short_hash(&self) -> String {
         let is_hash =
             |text: &&str| text.len() >= SHORT && text.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());

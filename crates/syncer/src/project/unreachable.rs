@@ -6,7 +6,7 @@ use serde_json::Value;
 const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
 
 /// The object without anything ready: the condition `Ready` of a Pod, the endpoints of an EndpointSlice, the ready Pods
-/// of a Job. `None` when nothing of it was, or its kind has no such thing. `now` is in RFC 3339.
+/// of a Job. `None` if nothing of it was ready, or its kind has no such state. `now` is in RFC 3339.
 pub fn without_ready(shown: &Value, message: &str, now: &str) -> Option<Value> {
     let mut changed = shown.clone();
     match shown["kind"].as_str()? {

@@ -127,7 +127,7 @@ pub(super) fn is_whole(kind: &GroupKind, wanted: i64, copy: &CopyStatus) -> bool
     has_replicas(kind) && copy.count("availableReplicas") >= copy.scaled.or(copy.replicas).unwrap_or(wanted)
 }
 
-/// The status of an object that is nowhere: nothing counts.
+/// Status of an object without copies: all counts are zero.
 pub(super) fn zero_counts(kind: &GroupKind, before: &Value) -> Value {
     let mut status = Map::new();
     if let Some(observed) = before.get("observedGeneration") {

@@ -127,14 +127,14 @@ impl CopyStatus {
         self.status.pointer("/loadBalancer/ingress").and_then(Value::as_array).map_or(0, Vec::len)
     }
 
-    /// Takes the addresses off, so that none of them is published.
+    /// Removes the addresses, so that none is published.
     pub fn withdraw_addresses(&mut self) {
         if let Some(status) = self.status.as_object_mut().filter(|status| status.contains_key("loadBalancer")) {
             status.insert("loadBalancer".into(), json!({}));
         }
     }
 
-    /// Returns true once the physical cluster has said anything of the copy.
+    /// Returns true once the physical cluster has reported anything about the copy.
     pub fn is_reported(&self) -> bool {
         self.stamp > 0 || self.failed.is_some() || !self.status.is_null()
     }
@@ -205,9 +205,9 @@ pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value
     merge_as(StatusShape::of(kind), upstream, copies)
 }
 
-/// `.status` of the upstream object of `copies`, from the one that it has now. Give the copies that should be there
-/// (phase `Active`, or `Projected`); the addresses of those that leave are then gone from it. A copy without a report
-/// counts only for `observedGeneration`.
+/// Returns the upstream `.status` for `copies`, based on the present status. Pass only the copies that should exist
+/// (phase `Active`, or `Projected`), so that addresses of leaving copies are removed. A copy without a report counts
+/// only for `observedGeneration`.
 pub fn merge_as(shape: StatusShape<'_>, upstream: &Value, copies: &[CopyStatus]) -> Value {
     let kind = shape.kind;
     let reported = copies.iter().filter(|copy| copy.is_reported()).map(sanitized);

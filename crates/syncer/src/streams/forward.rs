@@ -36,7 +36,7 @@ const DATA: u8 = 0;
 const ERRORS: u8 = 1;
 /// Bytes of the port in the first message of a channel.
 const PORT: usize = 2;
-/// Bytes that are sent at once, and that wait in each direction.
+/// Bytes that are sent at once, and that are buffered in each direction.
 const PIECE: usize = 32 * 1024;
 /// Longest message from downstream, in bytes. Kubelets send 32 KiB.
 const MAX_MESSAGE: usize = 1024 * 1024;

@@ -72,7 +72,7 @@ fn protocols(asked: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&known.join(", ")).ok().filter(|value| !value.is_empty())
 }
 
-/// The headers of the answer that changes the protocol; `None` when it changes to one that was not asked for.
+/// Headers of the answer that switches the protocol; `None` if it switches to one that was not requested.
 pub(super) fn upstream(asked: &HeaderMap, answered: &HeaderMap) -> Option<HeaderMap> {
     let upgrade = upgrade(asked)?;
     let chosen = answered.get(UPGRADE)?.to_str().ok()?;

@@ -173,7 +173,7 @@ fn protocols(asked: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&kept.join(", ")).ok().filter(|value| !value.is_empty())
 }
 
-/// Removes what an answer must not do to the origin of the upstream server, and confines its pages.
+/// Removes headers that could affect the origin of the upstream server, and confines the pages of the answer.
 fn clean_answer(headers: &mut HeaderMap) {
     let named = options_of_connection(headers);
     let is_refused = |name: &HeaderName| {

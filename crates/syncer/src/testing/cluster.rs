@@ -52,7 +52,7 @@ type FakeScript = Box<dyn Fn(&Method, &str) -> Option<CannedAnswer> + Send>;
 pub enum CannedAnswer {
     /// This code and body.
     Answer(u16, Value),
-    /// No answer ever.
+    /// Never answers.
     Hang,
 }
 
@@ -449,7 +449,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Adds to applied ports of a Service those of others, as apply does with a list that has keys.
+/// Adds the ports of other managers to the applied ports of a Service, as apply does with a keyed list.
 fn keep_ports_of_others(live: &Value, before: Option<&Value>, body: &mut Value) {
     let ports = |object: &Value| object["spec"]["ports"].as_array().cloned().unwrap_or_default();
     let (live, before, mut wanted) = (ports(live), before.map(ports).unwrap_or_default(), ports(body));
@@ -467,8 +467,7 @@ fn has_nameless_port(object: &Value) -> bool {
     ports.len() > 1 && ports.iter().any(|port| port["name"].is_null())
 }
 
-/// Takes out what was applied before and is not now.
-/// Merges lists of objects by their names.
+/// Removes fields that were applied before but not now. Merges lists of objects by name.
 fn merge_by_name(live: &mut Value, mut patch: Value) {
     if let Some(fields) = patch.as_object_mut() {
         fields.remove("$patch");

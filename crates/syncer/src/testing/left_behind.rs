@@ -1,4 +1,5 @@
-//! A physical cluster that was removed by force and returns under a new registration: what the former one left there.
+//! A physical cluster that was removed by force and returns under a new registration: copies that the former one left
+//! there.
 
 use std::{sync::Arc, time::Duration};
 

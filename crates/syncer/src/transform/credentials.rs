@@ -99,8 +99,8 @@ fn walk(value: &Value, depth: usize, accepted: &AcceptedAudiences) -> Result<(),
     }
 }
 
-/// Checks a source of a projected volume. A certificate is refused whatever its signer: API servers may accept those of
-/// any.
+/// Checks a source of a projected volume. Certificates of all signers are refused, because API servers may accept any
+/// of them.
 fn check_source(source: &Value, accepted: &AcceptedAudiences) -> Result<(), SyncRefusal> {
     if source.get("podCertificate").is_some_and(Value::is_object) {
         return Err(SyncRefusal::not_syncable(

@@ -44,7 +44,7 @@ fn has_other_lists(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Returns `wanted` with what items of its lists of objects have besides.
+/// Returns `wanted`, with the additional fields of items in its lists of objects.
 fn completed_lists(live: Option<&Value>, wanted: &Value) -> Value {
     match (live, wanted) {
         (Some(Value::Array(live)), Value::Array(wanted)) if are_objects(live, wanted) => {

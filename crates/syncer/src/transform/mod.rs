@@ -40,7 +40,7 @@ use crate::{client::weight, namespace_naming::NamespaceNaming, rules::SyncRefusa
 /// and the result must fit into one answer.
 const MAX_COPY_WEIGHT: usize = 16 * 1024 * 1024;
 
-/// Context of a copy besides its upstream object.
+/// Context of a copy other than its upstream object.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyContext<'a> {
     /// Uid of the `PhysicalCluster`.
@@ -86,7 +86,7 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
     let identity = identity_of(upstream, context);
     copy["metadata"] = metadata::copy_of(upstream, context.namespace, &identity);
     let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
-    // Before anything is checked or taken out: a policy is no way around that.
+    // Runs before all checks and removals, so that a policy cannot bypass them.
     overrides::apply(&record.overrides, context.physical, &upstream.kind, &mut copy)?;
     pods::check(&upstream.kind, &copy)?;
     fields::check(&upstream.kind, &copy)?;

@@ -151,7 +151,7 @@ fn set_variables(container: &mut Map<String, Value>, view: &LogicalView) {
     }
 }
 
-/// Mounts the token, unless the container has something of its own there.
+/// Mounts the token, unless the container mounts something else at that path.
 fn mount_token(container: &mut Map<String, Value>) -> bool {
     let is_there =
         |mount: &Value| mount["mountPath"].as_str().is_some_and(|path| path.trim_end_matches('/') == TOKEN_DIRECTORY);
@@ -195,8 +195,8 @@ fn name_in_files(source: &mut Value) -> bool {
     is_any
 }
 
-/// Lets pods that use the resolver of the cluster use the responder, with the search list of their logical namespace
-/// before what they add themselves.
+/// Makes pods that use the cluster's resolver use the responder. The search list of their logical namespace comes
+/// before their own entries.
 fn set_dns(spec: &mut Map<String, Value>, responder: IpAddr, namespace: &str) {
     if !matches!(spec.get("dnsPolicy").and_then(Value::as_str), None | Some("" | "ClusterFirst")) {
         return;

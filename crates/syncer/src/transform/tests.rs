@@ -348,7 +348,7 @@ fn drift_is_a_field_of_ours_that_differs() {
     }
 }
 
-/// A Deployment with a record that says what policies change on its copies and leave to physical clusters.
+/// A Deployment whose record contains the overrides of policies, and the fields that are left to physical clusters.
 fn governed(change: Value, yields: Value) -> UpstreamObject {
     let policy = json!({"kind": "ClusterPlacementPolicy", "workspace": "root", "name": "eu"});
     let record = json!({

@@ -14,7 +14,7 @@ pub struct SyncerConfig {
     pub name: String,
     /// Uid of the `PhysicalCluster`.
     pub uid: Uid,
-    /// Spec of the `PhysicalCluster`. A change of it takes a new worker.
+    /// Spec of the `PhysicalCluster`. After a change, a new worker is started.
     pub spec: PhysicalClusterSpec,
     /// Counts the workers of this physical cluster, from the lease: greater than any before.
     pub syncer_epoch: u64,

@@ -34,7 +34,7 @@ pub(super) struct DiscoverySchedule {
 }
 
 impl DiscoverySchedule {
-    /// After a discovery just now. Definitions that are to go there are sent at once.
+    /// Handles a new discovery. Pending definitions are sent at once.
     pub(super) fn after_opening(has_definitions: bool, is_whole: bool) -> Self {
         let interval = match (has_definitions, is_whole) {
             (true, _) => Duration::ZERO,
@@ -73,8 +73,8 @@ struct RefreshOutcome {
     is_unserved: bool,
 }
 
-/// Repeats discovery at intervals, and follows the served kinds. It runs beside the heartbeats: groups with slow
-/// servers must not make the physical cluster look lost.
+/// Repeats discovery at intervals, and follows the served kinds. It runs independently of the heartbeats: API groups
+/// with slow servers must not make the physical cluster look lost.
 pub(super) async fn discover_forever(worker: Arc<Worker>, session: Arc<Session>, mut schedule: DiscoverySchedule) {
     let mut watches = JoinSet::new();
     loop {
@@ -84,7 +84,7 @@ pub(super) async fn discover_forever(worker: Arc<Worker>, session: Arc<Session>,
             watches.spawn(worker.config.tasks.wrap(reflector::follow(worker.clone(), session.clone(), served)));
         }
         session.discovered.notify_one();
-        // Followers of kinds that are gone have ended.
+        // Followers of removed kinds have ended.
         while watches.try_join_next().is_some() {}
     }
 }

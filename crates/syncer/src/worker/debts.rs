@@ -72,7 +72,7 @@ impl Worker {
         Ok(object::uid(&upstream.object).as_ref() == Some(&debt.uid) && self.entry(&upstream).is_some())
     }
 
-    /// Returns true if the object of the debt was deleted upstream: it is not only placed elsewhere.
+    /// Returns true if the object of the debt was deleted upstream, not only placed elsewhere.
     async fn was_deleted(&self, debt: &Debt) -> Result<bool, SyncError> {
         let uid = match self.upstream.get(&self.config.uid, &debt.key).await? {
             UpstreamRead::Placed(upstream) => object::uid(&upstream.object),

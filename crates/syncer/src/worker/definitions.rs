@@ -103,7 +103,7 @@ impl Worker {
         };
         match session.api.pages(&definition_path(None), annotations::DOWN_CLUSTER, take).await {
             Ok(_) => {}
-            // Without the right to read definitions none was ever put there.
+            // Without the right to read definitions, none was created there.
             Err(error) if matches!(error.code(), 403 | 404) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         }

@@ -55,7 +55,7 @@ impl Worker {
         place: &ObjectRef,
     ) -> Result<(), SyncError> {
         let mut changes = PodChanges::pending(&upstream.object, &self.config.uid);
-        // Upstream refuses them, too. One that is there all the same stays away, and nothing else waits for it.
+        // Upstream refuses such changes, too. If one exists nevertheless, it is skipped, and does not block others.
         changes.ephemeral.retain(|container| check_ephemeral(container).is_ok());
         // The metadata may have been written just now.
         let Some(found) = session.cache.get(place).filter(|_| !changes.is_empty()) else { return Ok(()) };

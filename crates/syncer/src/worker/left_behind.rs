@@ -72,7 +72,7 @@ impl Worker {
         Ok(WorkOutcome::RequeueAfter(CHECK))
     }
 
-    /// Namespaces of this control plane with copies in them whose `PhysicalCluster` is gone.
+    /// Namespaces of this control plane whose copies belong to a deleted `PhysicalCluster`.
     async fn namespaces_left_behind(
         &self,
         session: &Session,

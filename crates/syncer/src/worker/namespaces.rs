@@ -23,14 +23,14 @@ const CONTENT_CHECK: Duration = Duration::from_secs(10);
 /// Lifetime of a cached answer about another `PhysicalCluster`.
 const REGISTRATION_CHECK: Duration = Duration::from_secs(60);
 
-/// Most such answers that are kept.
+/// Maximum number of cached answers.
 const MAX_REGISTRATIONS: usize = 1000;
 
 /// Why a namespace cannot be used.
 struct NamespaceObstacle {
     /// Text for every tenant, after the name of the namespace.
     what: String,
-    /// Text after it for administrators: it names what another tenant has.
+    /// Additional text for administrators only, because it names objects of another tenant.
     whose: String,
 }
 
@@ -60,8 +60,7 @@ fn is_released(live: &Value) -> bool {
 impl Worker {
     /// Creates the namespace of `place` if it is missing.
     ///
-    /// An existing foreign namespace is never used: it is a refusal. An empty one of a `PhysicalCluster` that is gone
-    /// is adopted.
+    /// An existing foreign namespace is never used but refused. An empty one of a deleted `PhysicalCluster` is adopted.
     pub(super) async fn ensure_namespace(
         &self,
         session: &Session,
@@ -250,7 +249,7 @@ impl Worker {
     }
 
     /// Returns true when a `PhysicalCluster` of this uid exists. The answer is cached for a minute: many namespaces
-    /// name few clusters, and upstream searches all logical clusters. One that is gone never returns.
+    /// name few clusters, and upstream searches all logical clusters. A deleted uid never returns.
     pub(super) async fn is_registered(&self, physical: &Uid) -> Result<bool, SyncError> {
         let now = Instant::now();
         let is_fresh = |asked_at: &Instant| now.duration_since(*asked_at) < REGISTRATION_CHECK;
@@ -260,7 +259,7 @@ impl Worker {
         }
         let is_registered = self.upstream.exists(physical).await?;
         let mut state = self.state();
-        // Marks downstream are anybody's to write: nothing of them is kept for long.
+        // Anybody may write the marks downstream, so they are cached only briefly.
         state.registrations.retain(|_, (_, asked_at)| is_fresh(asked_at));
         if state.registrations.len() >= MAX_REGISTRATIONS {
             state.registrations.clear();

@@ -59,7 +59,7 @@ impl PodAddresses {
         Ok(Self { api: server, dns })
     }
 
-    /// Returns what the status of the `PhysicalCluster` says of them.
+    /// Returns their state in the status of the `PhysicalCluster`.
     pub(super) fn report(&self, access: Option<&PodAccess>) -> PodAccessReport {
         let is_off = access.is_some_and(|access| access.disabled);
         let server = match &self.api {
@@ -189,7 +189,7 @@ impl Worker {
         let account = spec["serviceAccountName"].as_str().filter(|name| !name.is_empty()).unwrap_or("default");
         let now = self.seams.clock.now().as_second();
         let copy = view.downstream.as_ref().map(|copy| object::meta_text(&copy.object, "uid"));
-        // A copy that was made again has lost its Secret with the former one.
+        // A recreated copy has lost its Secret together with the former copy.
         let has_secret = |known: &PodTokenState| known.unwritten.is_some() || copy == Some(known.owner.as_str());
         let is_same = |known: &PodTokenState| known.uid == uid && known.account == account && has_secret(known);
         let is_good = |known: &PodTokenState| is_same(known) && known.renew_at > now;

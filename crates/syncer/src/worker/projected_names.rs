@@ -1,4 +1,4 @@
-//! Names of shown objects that physical clusters name alike, and the claims that pods use.
+//! Names of shown objects that have the same name on several physical clusters, and the claims that pods use.
 
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, ObjectKey, object,
@@ -39,7 +39,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Returns the name that an object is stored by already: an earlier release may have given another one than this.
+    /// Returns the name under which an object is already stored: an earlier release may have chosen another one.
     async fn stored_name(
         &self,
         place: &ObjectRef,

@@ -65,7 +65,7 @@ impl Worker {
     async fn remove_projection(&self, session: &Session, place: &ObjectRef, uid: &str) -> Result<bool, SyncError> {
         let Some(served) = session.served(&place.resource) else { return Ok(false) };
         match session.api.get(&served.path(place.namespace(), Some(&place.name))).await {
-            // Its label was taken off: it is no longer followed, but it is there.
+            // Its label was removed: the object is no longer followed, but it exists.
             Ok(live) if object::meta_text(&live, "uid") == uid => return Ok(false),
             Ok(_) => {}
             Err(error) if error.is_absent(&place.name) => {}

@@ -16,7 +16,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// After so long a stay the next copy is made without a wait again.
 const STAYED: Duration = Duration::from_secs(600);
 
-/// Copies of one object that were made after one had gone.
+/// Recreations of one object's copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RecreationBackoff {
     last: Instant,
@@ -37,7 +37,7 @@ impl RecreationBackoff {
     }
 }
 
-/// Most repairs that are remembered before those of things that have stayed since are forgotten.
+/// Maximum number of remembered repairs. Beyond it, those of objects that have stayed unchanged since are forgotten.
 const MAX_REPAIRS: usize = 10_000;
 
 /// Repairs of foreign downstream changes, each with its wanted state. Another wanted state resets the backoff.

@@ -70,7 +70,7 @@ async fn list_and_watch(worker: Arc<Worker>, session: Arc<Session>, mut served: 
     }
 }
 
-/// Notes whether a list failed since it has an object that is too large; other failures prove nothing.
+/// Records if a list failed because an object is too large. Other failures prove nothing.
 fn record_readable(session: &Session, served: &ServedResource, listed: &Result<String, DownstreamError>) {
     match listed {
         Ok(_) => session.cache.set_unreadable(&served.resource, None),
@@ -79,7 +79,7 @@ fn record_readable(session: &Session, served: &ServedResource, listed: &Result<S
     }
 }
 
-/// Anything but a lost connection puts the place in the stream in doubt: list again.
+/// After any failure other than a lost connection, the position in the stream is uncertain: list again.
 fn is_version_gone(error: &DownstreamError) -> bool {
     match error {
         DownstreamError::Unreachable(_) => false,
@@ -118,7 +118,7 @@ async fn watch(
         let event = match events.next().await {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(Some(reached)),
-            // What came so far is taken in: continue from there.
+            // All received events are stored: continue after the last one.
             Err(DownstreamError::Unreachable(_)) if reached != from => return Ok(Some(reached)),
             Err(error) => return Err(error),
         };

@@ -32,7 +32,7 @@ impl Worker {
         self.report(upstream, CopyState::Synced { stamp, is_current, scaled, revision, status }, node).await
     }
 
-    /// Reports that the physical cluster has an object of its own in the place of the copy.
+    /// Reports that the physical cluster has its own object in the place of the copy.
     pub(super) async fn report_local(&self, upstream: &UpstreamObject) -> Result<(), SyncError> {
         let stamp = object::generation(&upstream.object);
         self.report(
@@ -107,8 +107,8 @@ impl Worker {
         }
     }
 
-    /// Returns true when `object` may be written about now. Otherwise `work` comes again when it may, and writes what
-    /// holds then.
+    /// Returns true if a report about `object` may be written now. Otherwise `work` is requeued, and reports the state
+    /// at that time.
     pub(super) fn permits_write(&self, object: &ObjectKey, work: Work) -> bool {
         let spent = self.state().write_rates.take(Work::Copy(object.clone()), WRITE_RATE, Instant::now());
         match spent {

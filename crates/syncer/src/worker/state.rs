@@ -1,4 +1,4 @@
-//! State of a worker. All of it can be read again.
+//! State of a worker. All of it can be rebuilt by reads.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -56,7 +56,7 @@ pub(super) struct State {
     held: u64,
     /// Namespaces downstream that cannot be used, and why.
     pub(super) namespace_conflicts: BTreeMap<String, String>,
-    /// Namespaces downstream with copies of registrations that are gone, and the uids of those.
+    /// Downstream namespaces with copies of deleted registrations, with the uids of these registrations.
     pub(super) left_behind: BTreeMap<String, Uid>,
     /// Orders about them, until they are carried out.
     pub(super) left_behind_order: Option<super::LeftBehindOrder>,
@@ -98,7 +98,7 @@ pub(super) struct CopyTrouble {
     pub(super) is_held: bool,
     /// Time since which upstream admission has refused its desired state.
     pub(super) waits_since: Option<Instant>,
-    /// Number of times it was made again after it had gone.
+    /// Number of times that it was recreated.
     pub(super) recreation: Option<RecreationBackoff>,
     /// Time at which the copy named a newer syncer, or a later epoch, than upstream knows.
     pub(super) forged_at: Option<Instant>,

@@ -134,10 +134,10 @@ impl Worker {
     ) -> Result<Option<Step>, SyncError> {
         let is_pod = upstream.key.resource.group.is_empty() && &*upstream.kind.kind == "Pod";
         let (Some(served), Some(live), true) = (view.served, &view.downstream, is_pod) else { return Ok(None) };
-        // Without that there is no copy.
+        // Without it, no copy can exist.
         let Ok(intended) = intended_for(&self.config.uid, upstream) else { return Ok(None) };
         let mut changes = PodChanges::missing_in(&live.object, &intended);
-        // Upstream refuses them, too. One that is there all the same stays away, and nothing else waits for it.
+        // Upstream refuses such changes, too. If one exists nevertheless, it is skipped, and does not block others.
         changes.ephemeral.retain(|container| check_ephemeral(container).is_ok());
         let Some((part, patch)) = changes.next_patch(&live.object) else { return Ok(None) };
         let path = format!("{}{}", served.path(view.place.namespace(), Some(&view.place.name)), part.path());
@@ -182,7 +182,7 @@ impl Worker {
         let (422, Some(live), Some(served)) = (error.code(), &view.downstream, view.served) else { return Ok(None) };
         let Some(patch) = list_replacement(&live.object, body) else { return Ok(None) };
         match view.session.api.merge_patch(path, &patch).await {
-            // Something there changes the lists with each write: the next apply would be refused, too.
+            // Another writer there changes the lists with each write: the next apply would be refused, too.
             Ok(made) if list_replacement(&made, body).is_some() => {
                 view.session.cache.put(view.place, made);
                 Ok(None)
@@ -257,7 +257,7 @@ impl Worker {
         is_allowed
     }
 
-    /// Confirms upstream that the copy is gone, after the API server itself has said so.
+    /// Confirms upstream that the copy is gone, after the API server itself has reported it.
     pub(super) async fn confirm_gone(&self, view: &CopyView<'_>, uid: &Uid, epoch: u64) -> Result<Step, SyncError> {
         let live = match view.served {
             Some(served) => self.read(view, served).await?,
@@ -284,7 +284,7 @@ impl Worker {
         })
     }
 
-    /// Reads the object at the copy's address. `None` is positive: the API server reports that there is none.
+    /// Reads the object at the copy's address. `None` is a proof: the API server reports that there is none.
     pub(super) async fn read(
         &self,
         view: &CopyView<'_>,
@@ -341,8 +341,8 @@ impl Worker {
     }
 }
 
-/// Returns the propagation policy of a deletion. A workload is gone only with its pods: one that must not run twice is
-/// placed elsewhere only then.
+/// Returns the propagation policy of a deletion. A workload is deleted together with its pods: one that must not run
+/// twice may be placed elsewhere only after that.
 pub(super) fn propagation(served: &ServedResource) -> &'static str {
     let has_pods = matches!(&*served.kind.group, "apps" | "batch") || &*served.kind.kind == "ReplicationController";
     if has_pods { "Foreground" } else { "Background" }

@@ -1,4 +1,4 @@
-//! Backoff of reconnects, with full jitter, so that the agents of a restarted server do not come at once.
+//! Backoff of reconnects, with full jitter, so that the agents of a restarted server do not reconnect at the same time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use portolan_types::Seams;
 const FIRST: Duration = Duration::from_millis(500);
 /// Largest bound of a pause.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Smallest pause, so that a fault is not a busy loop.
+/// Minimum pause, so that a permanent fault causes no busy loop.
 const SHORTEST: Duration = Duration::from_millis(50);
 
 /// Backoff after failures.

@@ -56,7 +56,7 @@ pub enum AgentError {
     /// A key, certificate or header cannot be made or read.
     #[error("the credential cannot be used: {0}")]
     Credential(String),
-    /// The credential cannot be kept.
+    /// The credential cannot be stored.
     #[error("the credential cannot be kept: {0}")]
     Store(String),
 }

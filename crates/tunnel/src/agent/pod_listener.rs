@@ -26,7 +26,8 @@ use super::ServerUrl;
 
 /// Most connections of pods at a time. One more waits until another ends.
 const MAX_CONNECTIONS: usize = 1024;
-/// Most connections of one address at a time. One more is closed: one pod cannot take those of all.
+/// Maximum concurrent connections of one address. Further ones are closed, so that one pod cannot use up the
+/// connections of all.
 const MAX_OF_ADDRESS: usize = 128;
 /// Time after which a connection without a byte in either direction ends. A watch has a bookmark each minute.
 const MAX_IDLE: Duration = Duration::from_secs(900);

@@ -154,7 +154,7 @@ fn unreachable_member(error: &(dyn std::error::Error + 'static)) -> Response<Mem
     response
 }
 
-/// Copies bytes both ways until both directions have ended, or one has and the other takes too long.
+/// Copies bytes in both directions until both have ended, or until one has ended and the other takes too long.
 async fn splice(upstream: OnUpgrade, downstream: OnUpgrade) -> Result<(), BodyError> {
     let (upstream, downstream) = tokio::try_join!(upstream, downstream)?;
     let (from_upstream, to_upstream) = tokio::io::split(TokioIo::new(upstream));

@@ -313,7 +313,7 @@ impl TunnelGateway {
         }
     }
 
-    /// Notes that a connection no longer waits for its greeting.
+    /// Records that a connection no longer waits for its greeting.
     fn note_greeting(&self, agent: &AgentId) {
         if let Some(entry) = self.agents.lock().get_mut(agent) {
             entry.greetings = entry.greetings.saturating_sub(1);

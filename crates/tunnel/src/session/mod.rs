@@ -87,7 +87,7 @@ impl Session {
         self.shared.state.lock().epoch
     }
 
-    /// Takes over what the server chose: the epoch, and the number of servers that share its store.
+    /// Applies the values that the server sent: the epoch, and the number of servers that share its store.
     pub(crate) fn begin(&self, epoch: u64, servers: u32) {
         let mut state = self.shared.state.lock();
         (state.epoch, state.servers) = (epoch, servers);

@@ -85,7 +85,7 @@ pub(super) struct SessionState {
     pub(super) acceptor: Option<Waker>,
     ping: Option<u64>,
     pong: Option<u64>,
-    /// Number of servers that share the store, as the server said last.
+    /// Number of servers that share the store, as last reported by the server.
     pub(super) servers: u32,
     /// Goodbye of the peer, after which no streams are opened.
     pub(super) leaving: Option<SessionEnd>,
@@ -301,7 +301,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// Returns a stream; `None` if it is gone already, which the peer may not know yet.
+    /// Returns a stream; `None` if it has ended, which the peer may not know yet.
     fn known(&mut self, id: u32) -> Result<Option<&mut StreamState>, &'static str> {
         if id > self.last_id {
             return Err("a frame of a stream that was not opened");
@@ -331,7 +331,7 @@ impl SessionState {
             return Err("data of a size that is not allowed");
         }
         let Some(stream) = self.known(id)? else {
-            // It was sent before the peer knew that the stream is gone.
+            // The peer sent it before it knew that the stream had ended.
             self.late = self.late.checked_sub(data.len() as u64).ok_or("data of a stream that is gone")?;
             return Ok(());
         };

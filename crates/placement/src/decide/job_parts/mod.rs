@@ -33,7 +33,8 @@ pub(super) fn reason_to_run_whole(ctx: &FilterContext<'_>) -> Option<&'static st
     }
 }
 
-/// Adds the rejected physical clusters with a part to the candidates if nothing else fits: their parts would be lost.
+/// Adds rejected physical clusters that have a part to the candidates if nothing else fits, because their parts would
+/// be lost.
 pub(super) fn hold<'a>(
     planner: &PlacementPlanner<'a>,
     candidates: &mut Vec<Candidate<'a>>,
@@ -72,14 +73,14 @@ fn wanted_takers(planner: &PlacementPlanner, stay: &[Candidate]) -> usize {
     let leaving = previous.clusters.iter().filter(|copy| !stay.iter().any(|c| c.facts.info.uid == copy.uid)).count();
     let is_incomplete = planner.workload().completions.is_some_and(|all| {
         let part = |c: &Candidate| previous.completions.get(&c.facts.info.uid).copied();
-        // A copy without completions gets what is left.
+        // A copy without completions gets the remaining ones.
         stay.iter().map(part).sum::<Option<i64>>().is_some_and(|has| has < all)
     });
     if leaving > 0 || is_incomplete { leaving.max(previous.awaited.len()).max(1) } else { 0 }
 }
 
-/// Returns the pods of each part that run at once. The total may change while the Job runs: growth takes none from a
-/// part, shrinking adds none, and one stays with each part, as it would never end otherwise.
+/// Returns the pods of each part that run at once. The total may change while the Job runs. An increase reduces no
+/// part, and a decrease enlarges none. Each part keeps at least one pod, because it could not finish without.
 pub(super) fn parallel(planner: &PlacementPlanner, taken: &[Candidate]) -> Vec<i64> {
     let wanted = planner.workload().replicas.unwrap_or(0);
     let mut shares = replica_split::shares_within(planner, taken);

@@ -189,7 +189,7 @@ proptest! {
             let given: i64 = after.completions.values().sum();
             prop_assert!(given <= completions, "{}", shares(after));
             let is_at_rest = after.clusters.iter().all(|copy| copy.phase == CopyPhase::Active);
-            // Without a place, what has left waits for one.
+            // Completions of copies that left wait for a physical cluster that fits.
             let is_free = |(at, name): (usize, &&str)| !tainted.contains(&at) && after.on(&uid(name)).is_none();
             let has_place = NAMES.iter().enumerate().any(is_free);
             if is_at_rest && has_place && !after.completions.is_empty() {

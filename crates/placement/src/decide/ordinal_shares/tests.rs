@@ -99,7 +99,7 @@ impl SetLife {
         self.case.workload = set(self.replicas, self.start);
     }
 
-    /// Proves that the copies which leave are gone.
+    /// Proves that the leaving copies are gone.
     fn forget_leaving(&mut self) {
         let leaves = |copy: &&portolan_types::placement::PlacedCopy| copy.phase == CopyPhase::Leaving;
         let gone: Vec<Uid> = self.case.previous.clusters.iter().filter(leaves).map(|copy| copy.uid.clone()).collect();

@@ -48,7 +48,7 @@ pub(super) enum ResultCode {
     Refused = 5,
 }
 
-/// Parses a query. `None`: it is none that can be answered, and gets no answer.
+/// Parses a query; `None` if it cannot be answered.
 pub(super) fn parse(query: &[u8]) -> Option<Question<'_>> {
     let header = query.get(..HEADER)?;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -109,7 +109,7 @@ impl Question<'_> {
     }
 
     /// Returns an answer of at most `limit` bytes: the name stands for `target`, which has the addresses of the answer
-    /// `found` of another resolver. `None` if that makes no sense.
+    /// `found` of another resolver. `None` if the message would be invalid.
     pub(super) fn alias(&self, limit: usize, target: &str, found: &[u8]) -> Option<Vec<u8>> {
         let code = match found.get(3)? & 0b1111 {
             0 => ResultCode::NoError,
@@ -182,7 +182,7 @@ fn encoded(name: &str) -> Option<Vec<u8>> {
     (bytes.len() <= MAX_NAME).then_some(bytes)
 }
 
-/// Returns the addresses in an answer with one question, whatever names they are of.
+/// Returns the addresses in an answer to one question, for any names.
 fn addresses_of(answer: &[u8]) -> Option<Vec<IpAddr>> {
     let word = |at: usize| Some(u16::from_be_bytes([*answer.get(at)?, *answer.get(at + 1)?]));
     let (mut at, mut addresses) = (after_name(answer, HEADER)? + 4, Vec::new());

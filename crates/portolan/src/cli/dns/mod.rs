@@ -34,8 +34,8 @@ pub(crate) struct DnsArgs {
     /// Resolver of all other names; by default the first of /etc/resolv.conf.
     #[arg(long, value_name = "IP[:PORT]", value_parser = resolver)]
     resolver: Option<SocketAddr>,
-    /// Domain of the physical cluster, beside cluster.local. Its names are never forwarded: they are those of all
-    /// tenants.
+    /// Domain of the physical cluster, beside cluster.local. Its names are never forwarded, because they include those
+    /// of all tenants.
     #[arg(long, value_name = "DOMAIN")]
     cluster_domain: Vec<String>,
     /// Kubeconfig of the physical cluster; by default the ServiceAccount of the pod.

@@ -22,7 +22,7 @@ const WATCHED: usize = 200;
 const LIST_INTERVAL: Duration = Duration::from_secs(15);
 /// Time for further events after one, since workspaces often come together.
 const GATHER: Duration = Duration::from_millis(100);
-/// Time after which a server is asked again that did not answer.
+/// Time after which a server that did not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Most workspaces in one file.
 const MOST: usize = 10_000;

@@ -58,7 +58,7 @@ impl PluginInstallArgs {
     /// Runs the command.
     ///
     /// # Errors
-    /// Fails if a file of a name is there that is not such a link, or a link cannot be made.
+    /// Fails if a name is taken by a file that is not such a link, or a link cannot be created.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let program = std::env::current_exe().context("the path of this program is unknown")?;
         let dir = match &self.dir {
@@ -82,7 +82,7 @@ fn same(a: &Path, b: &Path) -> bool {
     real(a) == real(b)
 }
 
-/// Makes the links, and returns their paths. Links of the program that are there are kept.
+/// Creates the links, and returns their paths. Existing links to the program are kept.
 fn install(program: &Path, dir: &Path, force: bool) -> anyhow::Result<Vec<PathBuf>> {
     fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
     let links: Vec<PathBuf> = LINKS.iter().map(|(name, _)| dir.join(name)).collect();

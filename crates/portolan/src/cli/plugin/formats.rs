@@ -63,7 +63,7 @@ fn named(object: &Value) -> anyhow::Result<String> {
     })
 }
 
-/// Returns a `v1 List` of objects, or the object if it is the only one that was asked for.
+/// Returns a `v1 List` of objects, or the object if a single one was requested.
 pub(crate) fn list_of(mut objects: Vec<Value>, is_single: bool) -> Value {
     match objects.pop() {
         Some(object) if is_single && objects.is_empty() => object,

@@ -16,7 +16,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// End of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd<T> {
-    /// It came true.
+    /// The condition is met.
     Reached(T),
     /// The time ran out.
     TimedOut,

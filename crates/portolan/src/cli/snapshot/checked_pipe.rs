@@ -1,4 +1,4 @@
-//! Output of a snapshot that cannot be taken back, such as standard output.
+//! Output of a snapshot that cannot be undone, such as standard output.
 
 use std::{
     io::{self, BufReader, PipeWriter, Write},
@@ -10,8 +10,8 @@ use portolan_store::{SnapshotError, SnapshotSummary};
 
 use crate::cli::workspaces::inspect_named;
 
-/// Writer that checks a snapshot while it passes, and withholds its last byte until all of it is valid. Without that
-/// byte it cannot be restored.
+/// Writer that checks a snapshot while it is written, and withholds the last byte until all of it is valid. Without
+/// that byte it cannot be restored.
 pub(super) struct CheckedPipe<'a, W> {
     out: &'a mut W,
     last: Option<u8>,

@@ -57,7 +57,7 @@ async fn a_custom_resource_goes_down_with_its_definition_and_leaves_nothing_behi
     root.apply(MEMBER).await.unwrap();
     make_workspaces(&root, 0..1).await;
     let team = WorkspaceClient::new(plane.api(), &"root:team-0".parse().unwrap());
-    // The tenant's definition has a field more than that of the administrator.
+    // The tenant's definition has one field more than that of the administrator.
     team.apply(&definition(", color: {type: string}")).await.unwrap();
     established(&team).await;
     for manifest in [SECRET, POLICY] {

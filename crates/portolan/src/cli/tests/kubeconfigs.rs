@@ -38,7 +38,7 @@ async fn a_kubeconfig_follows_workspaces_that_come_and_go() {
     let root = WorkspaceClient::new(plane.api(), &LogicalClusterPath::root());
     make_workspaces(&root, 0..2).await;
     until_contexts(&file, &["root", "root-team-0", "root-team-1"]).await;
-    // A workspace that came while the file was watched is watched too.
+    // A workspace that was created during the watch is watched too.
     let team = WorkspaceClient::new(plane.api(), &"root:team-0".parse().unwrap());
     make_workspaces(&team, 7..8).await;
     until_contexts(&file, &["root", "root-team-0", "root-team-0-team-7", "root-team-1"]).await;

@@ -94,7 +94,7 @@ fn answer(own: &str, asked: &AtomicUsize, path: &str, body: &str) -> (u16, Value
     }
 }
 
-/// Control plane that knows the tokens as those of Ann, with an administrator's kubeconfig.
+/// Control plane that accepts the tokens as those of the user Ann, with an administrator's kubeconfig.
 struct LoginFixture {
     plane: ControlPlane,
     folder: tempfile::TempDir,

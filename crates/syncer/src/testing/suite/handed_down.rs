@@ -1,4 +1,4 @@
-//! Changes of others that need the rules of a real API server, and deletions that leave what workloads have made.
+//! Changes by others that need the rules of a real API server, and deletions that orphan the dependents of workloads.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub(super) async fn drift(connector: Arc<dyn Connector>) -> SuiteResult {
     stage.finished().await
 }
 
-/// A Deployment that is deleted without what it made leaves that running; a label set upstream gets to its pod; one
-/// that is made later adopts it.
+/// A Deployment that is deleted without its dependents leaves them running. A label that is set upstream reaches the
+/// pod, and a new Deployment adopts it.
 pub(super) async fn orphans(connector: Arc<dyn Connector>) -> SuiteResult {
     let stage = SyncStage::start(connector, 11).await?;
     let key = stage.place("deployments", "web", deployment(1, IMAGE), CopyPhase::Active);

@@ -112,7 +112,8 @@ impl Translation<'_> {
         }
     }
 
-    /// A peer of a NetworkPolicy, a term of an affinity, a claim's source, or what looks like one in a custom resource.
+    /// A peer of a NetworkPolicy, a term of an affinity, the source of a claim, or a similar structure in a custom
+    /// resource.
     fn term(&self, map: &mut Map<String, Value>) -> Result<(), SyncRefusal> {
         match map.get_mut("namespaceSelector") {
             None | Some(Value::Null) => {}

@@ -1,4 +1,4 @@
-//! A physical cluster that sends more than is held of it.
+//! A physical cluster that sends more data than the cache may hold.
 
 use std::{sync::Arc, time::Duration};
 

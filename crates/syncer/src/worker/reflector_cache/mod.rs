@@ -130,7 +130,7 @@ impl ReflectorCache {
         kinds.shares.excess(&self.memory.limits(), kinds.held, &CopyDemand::of(cluster, body), before)
     }
 
-    /// Notes that a kind cannot be read, since an object of it is too large, or that it can.
+    /// Records that a kind cannot be read because an object is too large, or that it can be read again.
     pub(crate) fn set_unreadable(&self, resource: &GroupResource, why: Option<String>) {
         let unreadable = &mut self.kinds().unreadable;
         match why {

@@ -22,7 +22,7 @@ use crate::{
     wire::{GoodbyeCode, Hello, PROTOCOL, frame::Kind},
 };
 
-/// Bound on what a test waits for.
+/// Time limit for each wait of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn get(path: &str) -> Request<MemberBody> {
@@ -165,7 +165,7 @@ async fn an_agent_keeps_a_session_with_every_server_behind_an_address() {
     for gateway in &server.gateways {
         gateway.open(&agent_id("east")).unwrap();
     }
-    // A server that is gone is not waited for.
+    // The agent does not wait for a stopped server.
     server.gateways.iter().for_each(|gateway| gateway.set_servers(1));
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(server.gateways.iter().all(|gateway| gateway.count().0 == 1), "live sessions stay");

@@ -398,7 +398,7 @@ impl TestAgent {
         agent
     }
 
-    /// Starts it again with what the folder keeps.
+    /// Starts it again with the files of its folder.
     pub(super) fn spawn(&self, address: SocketAddr) {
         let config = AgentConfig {
             server: format!("https://{address}").parse().unwrap(),

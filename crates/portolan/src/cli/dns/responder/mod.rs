@@ -51,7 +51,7 @@ const FORWARD: Duration = Duration::from_secs(3);
 const REFRESH: Duration = Duration::from_secs(5);
 /// Shortest interval, for a name or a pod that is not known yet.
 const EARLIEST_REFRESH: Duration = Duration::from_millis(500);
-/// Time that a query about what is not known waits for the names to be read.
+/// Time that a query for an unknown name waits until the names are read again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Age from which names are no longer answered: an address may be that of another tenant's pod by then.
@@ -147,7 +147,7 @@ impl Responder {
         loop {
             let (length, client) = match self.socket.recv_from(&mut buffer).await {
                 Ok(received) => received,
-                // An answer to a client that has gone.
+                // The client may have disconnected.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
@@ -217,7 +217,7 @@ impl Responder {
         let Some(_waits) = self.waiting.admit(client) else { return };
         let (begun, mut reads) = (self.begun.load(Ordering::Relaxed), self.reads.subscribe());
         self.wanted.notify_one();
-        // A read that has started may have missed what was made meanwhile.
+        // A read in progress may have missed newer objects.
         let _ = timeout(PATIENCE, reads.wait_for(|read| *read > begun)).await;
     }
 

@@ -247,7 +247,7 @@ const SERVER_FIELDS: [(&str, &[&str]); 5] = [
         ],
     ),
 ];
-/// Annotations of a server or client that say nothing elsewhere.
+/// Annotations of a server or client that have no meaning elsewhere.
 const SERVER_ANNOTATIONS: [&str; 5] = [
     annotations::LAST_APPLIED,
     annotations::REVISION,

@@ -77,7 +77,7 @@ enum BlockedObjects {
     Wait,
     /// They stay, and the drain completes without them.
     Skip,
-    /// They move with what is lost by that: volumes start empty, Jobs start again.
+    /// Objects move with data loss: volumes start empty, Jobs start again.
     Force,
 }
 

@@ -72,7 +72,7 @@ impl DrainOfCluster {
         self.status.phase == DrainPhase::Planned && refusal.is_some_and(|refusal| refusal.reason == PLAN_CHANGED)
     }
 
-    /// Returns true if nothing changes any more for what the user asked, once its latest change is acted on.
+    /// Returns true if the request of the user is complete: its latest change was handled and nothing changes any more.
     fn has_settled(&self) -> bool {
         let is_observed = self.status.observed_generation >= object::generation(&self.object);
         let phase = self.status.phase;
@@ -187,7 +187,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Prints how a drain stands at the end of a wait, and returns the exit code.
+/// Prints the state of a drain at the end of a wait, and returns the exit code.
 fn report(ctx: &mut PluginContext, drain: &DrainOfCluster, took: &str) -> u8 {
     let status = &drain.status;
     let summary = match &status.report {

@@ -44,7 +44,7 @@ struct CompletionPosition<'c> {
     flags: KubectlFlags,
     /// Values of a flag with a fixed set.
     words: Vec<String>,
-    /// Arguments of the command that stand before the last word.
+    /// Arguments of the command before the last word.
     arguments: Vec<String>,
     /// First physical cluster that the flags name.
     member: Option<String>,

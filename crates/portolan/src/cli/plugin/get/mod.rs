@@ -54,7 +54,7 @@ pub(crate) struct GetArgs {
     format: OutputFlags,
 }
 
-/// Physical cluster that is asked.
+/// Physical cluster to query.
 struct Member {
     name: String,
     /// Workspace that has it; `None` for that of the session.

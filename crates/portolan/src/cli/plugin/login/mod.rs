@@ -158,7 +158,8 @@ impl LoginArgs {
         }
     }
 
-    /// Makes the user of the provider, by a name, that of the context. Returns the name of the context.
+    /// Adds the user of the provider under a name and makes it the user of the context. Returns the name of the
+    /// context.
     fn keep_in_kubeconfig(
         &self,
         ctx: &PluginContext,

@@ -61,7 +61,7 @@ pub(super) fn check_move(
     Ok(())
 }
 
-/// Returns the physical clusters to wait for: those of the pin; without one, those of the plan. None if neither names
+/// Returns the physical clusters to wait for: those of the pin; without one, those of the plan. Empty if neither names
 /// any.
 pub(super) fn target(
     of: &ResourceType,

@@ -189,7 +189,7 @@ impl MoveArgs {
     }
 }
 
-/// Pin whose plan is asked for.
+/// Pin to plan for.
 struct PinnedTo<'a> {
     clusters: &'a [String],
     /// True if every row of the plan is needed.

@@ -73,7 +73,7 @@ impl AnsweredPlan {
                 let text = text::plan_text(&self.status, flags.is_wide(), !flags.no_headers);
                 ctx.terminal.print(&text)
             }
-            // A plan has no name of its own; its moves have.
+            // A plan has no name, but its moves have.
             Some(OutputFormat::Name) => {
                 let rows = self.status.moves.iter().chain(&self.status.splits).map(|row| &row.object);
                 rows.map(text::object_name).try_for_each(|name| ctx.terminal.line(&name))

@@ -95,7 +95,7 @@ async fn children(
     }
 }
 
-/// Lists the workspaces further below. One whose workspaces may not be listed, or that has gone, has none.
+/// Lists the workspaces further below. A workspace that was deleted, or whose children the user may not list, has none.
 async fn descend(session: &ApiSession, top: &LogicalClusterPath, root: &mut WorkspaceNode) -> anyhow::Result<()> {
     let mut open: Vec<(LogicalClusterPath, &mut WorkspaceNode)> = Vec::new();
     let below = |path: &LogicalClusterPath, name: &str| path.child(name).ok();

@@ -26,7 +26,7 @@ pub(super) fn left_in(part: &Path) -> anyhow::Result<Option<PartialSnapshot>> {
     let Ok(left) = File::open(part) else { return Ok(None) };
     match left.try_lock_shared() {
         Err(TryLockError::WouldBlock) => bail!("{} is being written by another snapshot save", part.display()),
-        // On file systems without locks, no other process is kept out.
+        // File systems without locks cannot exclude other processes.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(portolan_store::read_partial(BufReader::new(left))),
     }
 }

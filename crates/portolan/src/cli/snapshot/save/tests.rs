@@ -126,7 +126,7 @@ fn only_a_regular_file_is_replaced() {
     }
 }
 
-/// Makes the data directory of a server whose store is elsewhere.
+/// Creates the data directory of a server whose store is elsewhere.
 fn of_a_server_at(address: SocketAddr, dir: &Path) -> ApiServerConfig {
     let config = ApiServerConfig::in_directory(dir.join("data"), Seams::system());
     let config = ApiServerConfig { bind_address: address, ..config };
