@@ -38,7 +38,7 @@ pub struct Options {
     /// Measure only these parts, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<BenchPart>,
-    /// Measure only these servers, separated by commas; the first is what the others are compared with.
+    /// Measure only these servers, separated by commas; the others are compared with the first.
     #[arg(long, value_enum, value_delimiter = ',')]
     on: Vec<Which>,
     /// Measure this binary instead of building one.
@@ -50,7 +50,7 @@ pub struct Options {
     /// Seconds per measurement under load.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Objects in the lists that are read, and of which all are overwritten.
+    /// Objects in the measured lists, all of which are also overwritten.
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
     /// Objects in the large store, 1 KiB each.
@@ -59,7 +59,7 @@ pub struct Options {
     /// Workspaces, and workspaces that bind one export.
     #[arg(long, default_value_t = 10_000)]
     workspaces: usize,
-    /// Objects in each workspace, beside those that every workspace has.
+    /// Objects in each workspace, in addition to those that every workspace has.
     #[arg(long, default_value_t = 20)]
     workspace_objects: usize,
     /// Definitions in one logical cluster.

@@ -1,7 +1,7 @@
 //! Pages of the web console: plain ES modules, one style sheet and an icon, compressed at build time and embedded.
 //!
-//! The pages are a client of Kubernetes' API. This crate does not depend on the server that serves them. `vendor.sh`
-//! has fetched the modules below `pages/vendor`; a build fetches nothing.
+//! The pages are a client of Kubernetes' API. This crate does not depend on the server that serves them. The modules
+//! below `pages/vendor` are committed; `vendor.sh` updates them, and a build downloads nothing.
 
 /// File that a browser loads.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,8 @@
 //! store.
 //!
 //! [`open`] binds the socket and opens the store, [`OpenedControlPlane::start`] starts every part, and
-//! [`ControlPlane::stop`] stops them in order. The crate knows all other library crates, and not the command line.
+//! [`ControlPlane::stop`] stops them in order. The crate uses all other library crates, but does not know the command
+//! line.
 
 mod autoscaling;
 mod config;

@@ -45,7 +45,7 @@ pub fn shared_apis(loops: Loops, plane: &Arc<Plane>, directory: &Arc<dyn apis::E
 /// Returns the controllers that every API server needs. The controller of workspaces needs a directory and is added
 /// separately.
 ///
-/// `root_ca` is the PEM that clients in pods trust the API server by; it goes into `kube-root-ca.crt` of every
+/// `root_ca` is the PEM by which clients in pods trust the API server. It is written to `kube-root-ca.crt` in every
 /// namespace.
 pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
     Loops::new(plane.clone())

@@ -1,5 +1,5 @@
 //! Parts of Go's standard library and of client-go whose exact behavior the Kubernetes API exposes: which texts are
-//! accepted, how values are printed, and the words of the errors. Each part is here once.
+//! accepted, how values are printed, and the texts of errors. Each part is implemented only here.
 //!
 //! - [`base64`]: `encoding/base64` as its standard decoder reads.
 //! - [`ip`]: the errors of `net/netip` for addresses and prefixes.

@@ -210,7 +210,7 @@ fn build_go() -> Result<PathBuf> {
     })
 }
 
-/// A module of its own, because kcp's libraries require an older controller-runtime than the others use.
+/// A separate module, because kcp's libraries require an older controller-runtime than the others use.
 fn build_kcp() -> Result<PathBuf> {
     const PROVIDER: &str = "github.com/kcp-dev/multicluster-provider";
     let module = sources().join("kcp");
@@ -235,8 +235,8 @@ fn build_kcp() -> Result<PathBuf> {
     })
 }
 
-/// A module of its own, because Kiali requires older libraries of Kubernetes than the others use. The linker sets what
-/// its image does by a mount: the folder of Secrets, which is below `/` there.
+/// A separate module, because Kiali requires older libraries of Kubernetes than the others use. The linker sets the
+/// folder of Secrets, which its image provides by a mount below `/`.
 fn build_kiali() -> Result<PathBuf> {
     const SECRETS: &str = "github.com/kiali/kiali/kubernetes.RemoteClusterSecretsDir=kiali-remote-cluster-secrets";
     let module = sources().join("kiali");
@@ -274,7 +274,7 @@ fn install_packages(name: &str, variant: &str) -> Result<PathBuf> {
         for file in &files {
             fs::copy(file, dir.join(file.file_name().unwrap_or_default())).context("cannot copy package.json")?;
         }
-        // npm complains of the Node.js that runs it; what runs the JavaScript client is the one it installs.
+        // npm complains about the Node.js that runs it, but the JavaScript client runs with the one that npm installs.
         let npm = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
         process::output(Command::new("npm").args(npm).current_dir(dir), INSTALL_LIMIT).map(drop)
     })

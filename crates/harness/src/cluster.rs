@@ -157,7 +157,7 @@ pub(super) fn start_control_loops(tools: &Tools, dir: &Path) -> Result<Vec<Proce
     ])
 }
 
-/// Starts kwok, which stands for the nodes.
+/// Starts kwok, which simulates the nodes.
 fn start_fake_nodes(tools: &Tools, dir: &Path, kubelet: &FakeKubelet) -> Result<Process> {
     fs::write(dir.join("pods-that-end.yaml"), fake_nodes::PODS_THAT_END).context("cannot write a stage for kwok")?;
     let mut kwok = vec![

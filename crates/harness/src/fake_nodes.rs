@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 /// Annotation of nodes that kwok simulates.
 pub const ANNOTATION: &str = "kwok.x-k8s.io/node=fake";
 
-/// Stages for kwok: a bare pod with the first label succeeds once it has started. One with the second serves for two
-/// seconds after its deletion, as a container does that is given time to end.
+/// Stages for kwok: a bare pod with the first label succeeds once it has started. A pod with the second label serves
+/// for two seconds after its deletion, like a container with a grace period.
 pub const PODS_THAT_END: &str = r#"apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
 metadata: {name: pod-ends}

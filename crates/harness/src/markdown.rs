@@ -29,7 +29,7 @@ pub struct CodeBlock {
 pub struct MarkdownLink {
     /// Number of the line, from 1.
     pub line: usize,
-    /// Target as it is written.
+    /// Target, as written in the page.
     pub target: String,
     /// Bytes of the target in the page.
     pub range: Range<usize>,

@@ -1,4 +1,4 @@
-//! Kinds as data: the structure of every served type, and the documents from which clients learn of it.
+//! Kinds as data: the structure of every served type, and the documents that describe it to clients.
 //!
 //! - The kind table ([`KindTable`], [`Kind`]), generated from the published Go types, and [`Surface`], the tables that
 //!   one logical cluster serves.
@@ -6,8 +6,8 @@
 //! - [`discovery`] and [`openapi`]: the documents that describe kinds.
 //! - [`field`]: paths of fields, and the errors about them.
 //!
-//! The crate does no IO and knows no encoding of objects but their JSON tree. No crate that uses it asks whether a
-//! resource is built in or custom.
+//! The crate does no IO, and knows objects only as JSON trees. Crates that use it treat built-in and custom resources
+//! alike.
 
 pub mod custom;
 pub mod discovery;

@@ -31,7 +31,7 @@ struct FileSettings {
     last: bool,
 }
 
-/// Optional parts of a case besides its change.
+/// Optional parts of a case other than its change.
 #[derive(Default)]
 struct Extras {
     query: String,

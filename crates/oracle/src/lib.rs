@@ -105,7 +105,8 @@ const FLAGS: [&str; 2] = ["--enable-priority-and-fairness=false", SERVICES];
 /// Portolan's service IP range.
 const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/12";
 
-/// Number of differing scripts up to which each is replayed alone. More of them do not differ because of each other.
+/// Maximum number of differing scripts that are replayed alone. If more differ, interference between scripts is not the
+/// cause.
 const ALONE: usize = 12;
 
 /// Runs the corpus. Returns false if there are unlisted differences.

@@ -2,7 +2,7 @@
 //! writes the placement record of an object and the `Placement` that explains it in one transaction.
 //!
 //! Decisions are made in `portolan-placement`; this crate reads facts and writes answers. It knows no HTTP and no kind
-//! table: the tree of logical clusters, rights, resources of kinds, and the admission of pods come in by traits
+//! table: the tree of logical clusters, rights, resources of kinds, and the admission of pods come in through traits
 //! (`seams`).
 //!
 //! Level-based: the queue holds keys, and a worker reads the object when its turn comes. Each task takes the same path:
@@ -16,8 +16,8 @@
 //! `failover` follows the heartbeats of physical clusters, and taints those that are lost.
 //!
 //! `status` writes the status of policies and physical clusters; `explain` answers on demand. There is one task per
-//! watched resource and a fixed number of workers; nothing per logical cluster. In memory are policies, physical
-//! clusters and sums of the placed objects.
+//! watched resource and a fixed number of workers; nothing per logical cluster. The scheduler keeps policies, physical
+//! clusters and sums of the placed objects in memory.
 
 mod commit;
 mod context;

@@ -33,13 +33,13 @@ pub struct SimulationConfig {
     pub nodes: u32,
     /// From bound to running.
     pub pod_start: Duration,
-    /// From deleted to gone.
+    /// Grace period of a deleted pod.
     pub pod_stop: Duration,
     /// Running time of a container of a Job.
     pub job_run: Duration,
     /// Source of pod streams; canned logs by default.
     pub streams: Arc<dyn PodStreams>,
-    /// Time slices in which all of it is worked on; `None` works as it comes.
+    /// Time slices for all work of the cluster; `None` runs work immediately.
     pub share: Option<FairShare>,
 }
 

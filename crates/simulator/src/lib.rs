@@ -1,7 +1,7 @@
 //! Physical cluster in process: Portolan's own API server and controllers on the memory store, with the workload loops
-//! that Kubernetes has and Portolan does not. Every node and pod says "simulated".
+//! that Kubernetes has and Portolan does not. Every node and pod is marked as "simulated".
 //!
-//! No other crate knows whether a physical cluster is simulated: all are reached through the same kube client.
+//! Other crates cannot distinguish a simulated physical cluster: all are reached through the same kube client.
 
 mod autoscaling;
 mod cluster;

@@ -37,7 +37,7 @@ impl ClaimBinder {
         Self { plane, volumes }
     }
 
-    /// Deletes the volume of a claim that is gone: its reclaim policy is `Delete`.
+    /// Deletes the volume of a deleted claim: its reclaim policy is `Delete`.
     async fn delete_volume(&self, cluster: LogicalClusterId, uid: &str) -> Result<WorkOutcome, PlaneError> {
         let Ok(name) = volume_name(uid).parse() else { return Ok(WorkOutcome::Done) };
         let key = ObjectKey::cluster_scoped(cluster, self.volumes.group_resource(), name);
@@ -51,7 +51,7 @@ fn volume_name(uid: &str) -> String {
 }
 
 impl Controller for ClaimBinder {
-    /// A claim and its uid: the volume is named after that, also when the claim is gone.
+    /// A claim and its uid, which names the volume even after the claim is deleted.
     type Key = (LogicalClusterId, (ObjectKey, String));
 
     fn name(&self) -> &'static str {

@@ -71,7 +71,7 @@ impl<'a> SampleApp<'a> {
         Ok(found)
     }
 
-    /// Every object that belongs downstream says where it is, and names only clusters that exist.
+    /// Checks that every object that is synced names its clusters, and only existing ones.
     pub(super) fn all_placed(&self) -> Result<()> {
         for object in self.synced()? {
             let places = placed_on(&object);
@@ -81,7 +81,7 @@ impl<'a> SampleApp<'a> {
         Ok(())
     }
 
-    /// Each copy is where the annotation says, and nowhere else.
+    /// Checks that copies exist exactly where the annotation says.
     pub(super) fn copies_match(&self) -> Result<()> {
         for object in self.synced()? {
             let places = placed_on(&object);
@@ -103,7 +103,7 @@ impl<'a> SampleApp<'a> {
         Ok(objects)
     }
 
-    /// Waits, with the commands a person uses, until everything that runs says so upstream.
+    /// Waits with a user's commands until everything that runs is reported upstream.
     pub(super) fn ready_above(&self) -> Result<()> {
         for object in self.objects()? {
             let target = format!("{}/{} -n {}", kind(&object).to_lowercase(), name(&object), namespace(&object));
@@ -120,8 +120,7 @@ impl<'a> SampleApp<'a> {
         Ok(())
     }
 
-    /// The replicas of a Deployment on each physical cluster it is placed on, all of them ready and with `image`, if
-    /// one is given.
+    /// Returns the replicas of a Deployment per physical cluster. All must be ready and, if given, have `image`.
     pub(super) fn replicas_below(&self, deployment: &Value, image: Option<&str>) -> Result<Vec<u64>> {
         let name = name(deployment);
         let fresh = self.kubectl.json(&format!("get deployment {name} -n {}", namespace(deployment)))?;

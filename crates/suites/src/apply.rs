@@ -1,6 +1,6 @@
 //! Server-side apply beside the real field manager, which is built on the published structured merge diff: histories of
-//! writes by several managers, made up from seeds, to objects of the built-in kinds. The same seeds in every run, and
-//! before them the histories that once ended differently; a search takes other seeds, as many as requested.
+//! writes by several managers, made up from seeds, to objects of the built-in kinds. Every run first replays the
+//! histories that once ended differently, then the same seeds. A search uses other seeds, as many as requested.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const BASES: [&str; 2] = ["crates/strategy/testdata/bases.jsonl", "../crates/str
 const KEPT: &str = "codegen/kindtable/kept.jsonl";
 /// The seeds of every run. Each makes a history for each of the kinds, of eight writes and more.
 const ALWAYS: Seeds = Seeds { first: 1, count: 20 };
-/// Seeds that are run at once in a search: their histories are held in memory.
+/// Seeds per round of a search: their histories are held in memory.
 const AT_ONCE: u64 = 40;
 
 /// The seeds from which histories are made up.
@@ -60,7 +60,7 @@ pub(super) fn run(report: &mut CheckReport, search: &HistorySearch, work: &Path)
     }
 }
 
-/// Far from the seeds of every run, and from those of a search that began in another second.
+/// First seed of a search: far from the seeds of every run, and from those of searches that started in another second.
 fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(ALWAYS.count + 1, |now| now.as_secs() * 1000)
 }

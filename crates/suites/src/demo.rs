@@ -1,4 +1,4 @@
-//! `portolan demo` as a newcomer uses it: its steps, every command that it says to try, and Ctrl-C.
+//! `portolan demo` as a newcomer uses it: its steps, every command that it suggests, and Ctrl-C.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ pub(super) fn run(report: &mut CheckReport, program: &Path, tools: &Tools, dir: 
     report.check("demo: Ctrl-C ends it with 0, and its data is gone", || stop(&demo));
 }
 
-/// Starts a demo, and returns it with all that it says.
+/// Starts a demo, and returns it with its output.
 pub(super) fn start(program: &Path, dir: &Path) -> Result<(DemoProcess, String)> {
     let data = dir.join("demo-data");
     let address = format!("--bind-address=127.0.0.1:{}", free_port()?);

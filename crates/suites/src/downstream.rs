@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use harness::cluster::PhysicalCluster;
 
-/// The kinds that workloads are made of, and what Kubernetes makes of those.
+/// The kinds of workloads, and the kinds that Kubernetes creates for them.
 const KINDS: &str = "namespaces,deployments.apps,statefulsets.apps,daemonsets.apps,replicasets.apps,\
     controllerrevisions.apps,jobs.batch,cronjobs.batch,pods,services,ingresses.networking.k8s.io,\
     networkpolicies.networking.k8s.io,poddisruptionbudgets.policy,horizontalpodautoscalers.autoscaling,configmaps,\
@@ -27,7 +27,7 @@ pub(super) fn nothing_since(cluster: &PhysicalCluster, before: &BTreeSet<String>
     Ok(())
 }
 
-/// All objects of a kind with this name, in whatever namespace.
+/// All objects of a kind with this name, in any namespace.
 pub(super) fn find(cluster: &PhysicalCluster, kind: &str, name: &str) -> Result<Vec<Value>> {
     let list = cluster.kubectl().json(&format!("get {kind} --all-namespaces --field-selector=metadata.name={name}"))?;
     Ok(items(&list).to_vec())
@@ -64,12 +64,12 @@ pub(super) fn namespace(object: &Value) -> &str {
     text(object, "/metadata/namespace")
 }
 
-/// A string by JSON pointer; empty when there is none.
+/// A string by JSON pointer; empty if missing.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A count by JSON pointer; 0 when there is none, as Kubernetes leaves zeroes out.
+/// A count by JSON pointer; 0 if missing, because Kubernetes omits zeroes.
 pub(super) fn count(object: &Value, pointer: &str) -> u64 {
     object.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }

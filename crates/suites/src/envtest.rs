@@ -51,7 +51,7 @@ const PACKAGES: [Package; 14] = [
             // They want a namespace without ConfigMaps: here, as in every cluster with its controllers, each has
             // kube-root-ca.crt.
             "ConsistentClient .* write then read",
-            // They take the finalizer off namespaces that they have deleted, and which may be gone by then.
+            // They remove the finalizer from namespaces that they have deleted, which may no longer exist.
             "Client List .* should filter results by namespace selector",
             "NamespacedClient List",
             "NamespacedClient .* (any object from other namespace|an object from a different namespace|in other namespaces)",

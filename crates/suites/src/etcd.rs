@@ -1,5 +1,5 @@
 //! The engine on a real etcd: the contract suite of all engines, certificates, snapshots, two servers on one etcd of
-//! which one is killed again and again, and what happens to etcd itself.
+//! which one is killed again and again, and faults of etcd itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -82,7 +82,7 @@ fn certificates(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A server that etcd refuses ends, and says so.
+/// A server that etcd refuses exits with an error.
 fn refused(program: &Path, dir: &Path, flags: &[&str]) -> Result<()> {
     let (data, address) = (dir.join("stranger"), format!("--bind-address=127.0.0.1:{}", free_port()?));
     let mut stranger = Command::new(program);
@@ -318,7 +318,7 @@ fn two_servers(report: &mut CheckReport, program: &Path, tools: &Tools, dir: &Pa
     });
 }
 
-/// Loops run: a new namespace gets its service account, and a deleted one goes.
+/// Checks that controllers run: a new namespace gets its ServiceAccount, and a deleted one is removed.
 fn lives(kubectl: &Kubectl, name: &str) -> Result<()> {
     kubectl.run(&format!("create namespace {name}"))?;
     kubectl.run(&format!("create namespace gone-{name}"))?;

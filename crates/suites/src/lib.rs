@@ -63,21 +63,21 @@ pub struct Options {
     /// Run all suites.
     #[arg(long, conflicts_with_all = ["suites", "slice"])]
     all: bool,
-    /// Run one slice of the long suites. Numbers beyond the last slice count around, so that the number of commits will
-    /// do.
+    /// Run one slice of the long suites. Numbers beyond the last slice wrap around, so that the number of commits can
+    /// be used.
     #[arg(long, conflicts_with = "suites")]
     slice: Option<usize>,
-    /// The server under test. `kube` is the oracle: the suites of kubectl and of the other clients, and what kill says
-    /// about acknowledged writes, have to pass there first.
+    /// The server under test. `kube` is the oracle: the suites of kubectl and of the other clients, and the checks of
+    /// acknowledged writes in the suite `kill`, must pass there first.
     #[arg(long, value_enum, default_value_t = ServerUnderTest::Portolan)]
     against: ServerUnderTest,
-    /// Run the kubectl suite alone, against a server that is already there.
+    /// Run only the kubectl suite, against a running server.
     #[arg(long, conflicts_with_all = ["suites", "all", "slice", "against", "portolan"])]
     kubeconfig: Option<PathBuf>,
     /// Run this binary instead of building one.
     #[arg(long)]
     portolan: Option<PathBuf>,
-    /// Leave logs and data on disk also when all is well.
+    /// Leave logs and data on disk also after a success.
     #[arg(long)]
     keep: bool,
     /// Write the outputs of the suite `admins-day` into its page.
@@ -99,7 +99,7 @@ enum Suite {
     Syncer,
     /// The sample app: placed, running, scaled, moved, deleted.
     Sync,
-    /// Faults that users and clients met, each as the steps that showed it.
+    /// Regressions: faults that users and clients found, each with the steps that reproduce it.
     Cases,
     /// Logs, exec, attach, port-forward and cp of pods on physical clusters.
     Streams,
@@ -112,17 +112,17 @@ enum Suite {
     Kill,
     /// The engine on a real etcd: its contract, two servers on one etcd, and a short torture.
     Etcd,
-    /// A short torture of the embedded engines: one order of all writes, whatever is killed.
+    /// A short torture of the embedded engines: one order of all writes under all faults.
     Torture,
-    /// The same requests to a real kube-apiserver: no more differences than are listed.
+    /// The same requests to a real kube-apiserver: only listed differences.
     Oracle,
-    /// The crate `cel` beside Kubernetes' own CEL, over expressions and published CRDs. Needs no server.
+    /// The crate `cel` compared with Kubernetes' own CEL, on expressions and published CRDs. Needs no server.
     Cel,
-    /// Server-side apply beside the real field manager, over histories made up from seeds. Needs no server.
+    /// Server-side apply compared with the real field manager, on histories generated from seeds. Needs no server.
     Apply,
-    /// Tables and golden files that are made from Kubernetes' Go packages: the same bytes again. Needs no server.
+    /// Tables and golden files that are generated from Kubernetes' Go packages: compares the bytes. Needs no server.
     Tables,
-    /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
+    /// `portolan demo`: its steps, the commands that it suggests, and Ctrl-C.
     Demo,
     /// The web console in a real browser, against a demo.
     Console,
@@ -130,7 +130,7 @@ enum Suite {
     Docs,
     /// Charts, units and the Debian package, as administrators use them.
     Packages,
-    /// An admin's day from kubectl, as docs/guides/admins-day.md tells it, beside three real physical clusters.
+    /// The commands of docs/guides/admins-day.md, with three real physical clusters.
     AdminsDay,
     /// 200 requests per second to a Service that moves, is drained, and loses physical clusters.
     Traffic,
@@ -152,15 +152,15 @@ enum Suite {
     Javascript,
     /// fabric8's client for Java.
     Java,
-    /// prometheus-operator, as it is released.
+    /// Released prometheus-operator.
     PrometheusOperator,
-    /// cert-manager, as it is released, with its own end-to-end tests.
+    /// Released cert-manager, with its own end-to-end tests.
     CertManager,
-    /// MongoDB's operator of replica sets, as it is released, with its own end-to-end tests.
+    /// Released operator of MongoDB replica sets, with its own end-to-end tests.
     MongodbOperator,
     /// kcp's multicluster-provider and multicluster-runtime as they are published, and the requests of kcp's plugins.
     Kcp,
-    /// Kiali, as it is released, over workspaces and mounted physical clusters.
+    /// Released Kiali, over workspaces and mounted physical clusters.
     Kiali,
 }
 
@@ -221,7 +221,7 @@ impl Suite {
     }
 }
 
-/// Builds the programs of other people that a run with these options needs, and returns their folders.
+/// Builds the third-party programs that a run with these options needs, and returns their folders.
 pub fn prepare(options: &Options) -> Result<Vec<PathBuf>> {
     let tools = Tools::build()?;
     let selection = SuiteSelection::of(options);
@@ -306,7 +306,7 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         kill::run_against_kube(&mut report, &mut cluster);
     }
     let mut chosen = selection.clients();
-    // Nothing makes volumes there, and without them no pod of a store is scheduled.
+    // There is no provisioner, and pods with volumes are not scheduled without volumes.
     chosen.retain(|client| !matches!(client, PublishedClient::MongodbOperator));
     if !chosen.is_empty() {
         clients::run_against_kube(&mut report, &chosen, &cluster, &work.path().join("clients"))?;
@@ -374,7 +374,7 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
         day::run(&mut report, &program, &tools, &work.path().join("day"), options.update)?;
     }
     if selection.wants(Suite::Traffic) {
-        // Ten minutes are for those who have an hour.
+        // The full suite of ten minutes runs only on request.
         let outage = Duration::from_secs(if options.all { 600 } else { 60 });
         traffic::run(&mut report, &program, &tools, &work.path().join("traffic"), outage)?;
     }
@@ -411,12 +411,12 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
     Ok(report.finish())
 }
 
-/// Runs a suite that fills a folder, which is not kept for later suites where all is well.
+/// Runs a suite that fills a folder, which is removed after a success to make room for later suites.
 fn in_folder(report: &mut CheckReport, options: &Options, dir: &Path, suite: impl FnOnce(&mut CheckReport, &Path)) {
     let before = report.failures();
     suite(report, dir);
     if !options.keep && report.failures() == before {
-        // The rest is removed with the folder of the run.
+        // Other files are removed with the folder of the run.
         let _ = std::fs::remove_dir_all(dir);
     }
 }

@@ -57,7 +57,7 @@ fn mover(kubectl: &Kubectl) -> Result<Value> {
     kubectl.json("get deployment mover")
 }
 
-/// Placed on exactly `place`, ready there, and nowhere else.
+/// Checks that the object is placed and ready on `place` only.
 fn lives_on(scene: &Scene, kubectl: &Kubectl, place: &str) -> Result<()> {
     let deployment = mover(kubectl)?;
     ensure!(placed_on(&deployment) == [place], "placed on {:?}", placed_on(&deployment));

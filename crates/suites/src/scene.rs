@@ -80,7 +80,7 @@ impl Scene {
         poll::until("the physical clusters are clean", Duration::from_secs(60), || self.clean())
     }
 
-    /// Nothing lies on the physical clusters that was not there before.
+    /// Checks that nothing new is left on the physical clusters.
     fn clean(&self) -> Result<()> {
         let pairs = self.clusters.iter().zip(&self.before);
         pairs.into_iter().try_for_each(|(cluster, before)| downstream::nothing_since(cluster, before))

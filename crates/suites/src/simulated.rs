@@ -1,6 +1,6 @@
 //! Workloads on the demo's simulated clusters, good and bad, as a newcomer looks at them with kubectl.
 
-/// Namespace of all of it.
+/// Namespace of all these objects.
 const NAMESPACE: &str = "trial";
 
 /// Manifests that are applied first.

@@ -80,7 +80,7 @@ impl<'a> Pod<'a> {
         Ok(Self { kubectl, name: name.to_owned(), cluster, below, name_below })
     }
 
-    /// The same question above and below has the same answer. `POD` stands for the pod's name.
+    /// The same command has the same output upstream and downstream. `POD` is replaced by the pod's name.
     fn same(&self, args: &[&str], stdin: &str, env: &[(&str, &str)]) -> Result<KubectlOutput> {
         let ask = |kubectl: &Kubectl, pod: &str| {
             let args: Vec<String> = args.iter().map(|arg| arg.replace("POD", pod)).collect();

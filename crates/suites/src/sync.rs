@@ -1,4 +1,5 @@
-//! The sample app from apply to delete: placed, running on real API servers, its status above, changed, moved, gone.
+//! The sample app from apply to delete: placed, running on real API servers, with its status upstream, changed, moved,
+//! deleted.
 
 use std::time::Duration;
 
@@ -128,7 +129,7 @@ fn set_image(app: &SampleApp<'_>) -> Result<()> {
     let image = "registry.example/e2e/changed:2";
     app.kubectl().run(&format!("set image {target} *={image}"))?;
     app.kubectl().run(&format!("rollout status {target} --timeout=120s"))?;
-    // What `rollout status` calls done must be done below as well, at once.
+    // When `rollout status` ends, the rollout must be complete downstream, too.
     app.replicas_below(&deployment, Some(image)).map(drop)
 }
 

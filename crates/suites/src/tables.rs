@@ -105,7 +105,7 @@ pub(super) fn run(report: &mut CheckReport, work: &Path) {
     }
 }
 
-/// Makes the files of a table in `work`, and compares them with those of the repository.
+/// Generates the files of a table in `work`, and compares them with those of the repository.
 fn is_current(table: &GeneratedTable, work: &Path) -> Result<()> {
     let fresh = |committed: &str| work.join(committed.replace('/', "-"));
     let mut args: Vec<String> = table.args.iter().map(|&arg| arg.to_owned()).collect();
@@ -125,7 +125,7 @@ fn is_current(table: &GeneratedTable, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// cel-go calls the type of `self` after the nanosecond in which it was made; the number says nothing.
+/// cel-go names the type of `self` after its creation time in nanoseconds, so the number is ignored.
 fn without_clock(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
     let mut parts = text.split("selfType");

@@ -2,8 +2,8 @@
 //! status upstream.
 //!
 //! Decisions are pure: [`plan`], [`transform`], [`status`], [`project`]. One [`worker`] per physical cluster does the
-//! IO. It reads and reports through [`portolan_types::upstream::Upstream`] and knows no store. It reaches the physical
-//! cluster through a [`connector::Connector`], whatever its type.
+//! IO. It reads and reports through [`portolan_types::upstream::Upstream`] and knows no store. It reaches any type of
+//! physical cluster through a [`connector::Connector`].
 
 mod access;
 mod addresses;

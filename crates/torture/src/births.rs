@@ -40,7 +40,7 @@ impl Founder {
         Self { configs, may_forget, asked: Vec::new() }
     }
 
-    /// Creates one after another until the end, whatever the answers.
+    /// Creates one after another until the end, regardless of the answers.
     pub(crate) async fn run(mut self, work: Arc<SharedWork>) -> Self {
         while !work.stop.load(Ordering::Acquire) && self.asked.len() < MOST {
             let (number, name) = (self.asked.len(), format!("founded{}", self.asked.len()));

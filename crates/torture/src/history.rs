@@ -245,7 +245,7 @@ mod tests {
                 true,
             ),
             ("a hole", vec![added.clone()], false),
-            // Each of these may be a write, but none of them follows the present state.
+            // Each of these may be the next write, but none fits the present state.
             (
                 "a creation of what is there",
                 vec![added.clone(), modified.clone(), change(WatchEventKind::Added, 3, 13)],

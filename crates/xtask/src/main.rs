@@ -28,7 +28,7 @@ enum Chore {
     E2e(suites::Options),
     /// Replay a corpus of requests against a real kube-apiserver and Portolan, and compare the answers.
     Oracle(oracle::Options),
-    /// Run a client and write down what it asks, as a file of the corpus.
+    /// Run a client and record its requests as a file of the corpus.
     Record(record::Options),
     /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
     Bench(bench::Options),
@@ -36,7 +36,7 @@ enum Chore {
     Fuzz(fuzz::Options),
     /// Send the API server the requests of one tenant with and without other tenants, and compare the answers.
     Isolation(isolation::Options),
-    /// Kill, pause and starve real servers while clients write, and check what all of them saw.
+    /// Kill, pause and starve real servers while clients write, and check all answers.
     Torture(torture::Options),
     /// Build kube-apiserver, kubectl, etcd, kwok and the clients that a run of the suites needs into the cache, and
     /// print their folders. Takes the options of `e2e`.

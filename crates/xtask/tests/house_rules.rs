@@ -12,7 +12,7 @@ use sources::{Source, TypeName};
 /// Type names that several modules of one crate may share.
 const GENERIC_TYPES: [&str; 8] = ["Error", "Config", "Options", "State", "Entry", "Key", "Step", "Builder"];
 
-/// Bare participles, pronouns and adverbs: they do not say what a type is.
+/// Bare participles, pronouns and adverbs, which do not describe a type.
 const BARE_TYPES: [&str; 58] = [
     "After", "Again", "Apart", "Asked", "Before", "Begun", "Bound", "Called", "Changed", "Checked", "Chosen",
     "Counted", "Done", "Ended", "Expected", "Followed", "Found", "Gathered", "Given", "Gone", "Held", "Hidden", "Kept",
@@ -33,7 +33,7 @@ const BANNED_WORDS: [(&str, &str); 8] = [
     ("in vain", "without success"),
 ];
 
-/// Openers of a clause without a head: they name neither the thing nor what it does.
+/// Openers of a headless clause, which name neither the thing nor its action.
 const OPENERS: [&str; 8] = ["What", "Who", "Whose", "Whom", "How", "Whether", "Where", "Which"];
 
 /// Words for an actor that name none.

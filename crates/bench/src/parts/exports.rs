@@ -119,7 +119,7 @@ fn widgets(workspace: usize) -> String {
     format!("{}/apis/example.dev/v1/namespaces/default/widgets", workspaces::root(workspace))
 }
 
-/// Binds in each of the workspaces, and waits each time until objects can be asked for.
+/// Creates a binding in each of the workspaces, and waits each time until objects can be listed.
 async fn bind_all(bench: &LoadTarget, clients: usize, workspaces: Range<usize>) -> Result<LoadOutcome> {
     let first = workspaces.start;
     bench

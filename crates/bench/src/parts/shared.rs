@@ -1,4 +1,4 @@
-//! The same definitions in very many logical clusters: compiled once, and kept once.
+//! The same definitions in very many logical clusters, which should be compiled and stored once.
 
 use anyhow::{Context as _, Result};
 

@@ -30,7 +30,7 @@ pub(super) const QUIET: Duration = Duration::from_secs(10);
 const GETS: usize = 20_000;
 /// Workspaces that are deleted, at most.
 const DELETED: usize = 10_000;
-/// Time in which they must be gone.
+/// Time limit of their deletion.
 const GONE: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(100);
 const WORKSPACES: &str = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
@@ -40,7 +40,7 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     let empty = ProcessMemory::of(&subject.pids())?;
     let bench = everywhere(subject.bench());
     let runtime = super::runtime()?;
-    // The first workspaces bring whatever one of them needs.
+    // The first workspaces also load shared state.
     let few = runtime.block_on(async {
         make(&bench, 0, FEW).await?;
         ServerParts::of(&bench).await

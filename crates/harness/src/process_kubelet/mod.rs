@@ -41,7 +41,8 @@ pub struct ProcessClusterOptions<'a> {
     pub entrypoints: &'a [(&'a str, &'a Path)],
 }
 
-/// Cluster with one ready node on which a pod has run. Its processes, and those of its pods, end when it is dropped.
+/// Cluster with one ready node, on which a first pod has run. Its processes, and those of its pods, end when it is
+/// dropped.
 pub struct ProcessCluster {
     name: String,
     kubectl: Kubectl,

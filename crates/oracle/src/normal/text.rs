@@ -122,7 +122,7 @@ pub(crate) fn without_drawn(text: &str) -> String {
     clean + rest
 }
 
-/// Returns the number of days from now to an HTTP date, or the text itself if it is none.
+/// Returns the number of days from now to an HTTP date, or the text itself if it is not a date.
 pub(super) fn days_ahead(text: &str) -> String {
     // Go prints the local time zone.
     let date = jiff::fmt::rfc2822::parse(&text.replace("UTC", "GMT"))

@@ -81,7 +81,7 @@ fn object(map: &mut Map<String, Value>) {
     if map.get("kind").is_some_and(|kind| kind == "Table") {
         settle_cells(map);
     }
-    // Roles have the order of a cache, conflicts that of a Go map.
+    // kube-apiserver lists roles in the order of a cache, and conflicts in that of a Go map.
     let is_conflict = |cause: &Value| cause["reason"] == "FieldManagerConflict";
     for (key, list) in map.iter_mut().filter_map(|(key, value)| Some((key.as_str(), value.as_array_mut()?))) {
         let is_rules = status_of_rules && ["resourceRules", "nonResourceRules"].contains(&key);

@@ -121,7 +121,7 @@ impl EndpointsController {
         Ok(())
     }
 
-    /// The Service of a slice that is gone.
+    /// The Service of a deleted slice.
     fn service_of(&self, event: &Event) -> Option<ObjectKey> {
         let name = event.record.header.label(SERVICE).filter(|_| event.change == ChangeKind::Deleted)?;
         let key = ObjectKey { resource: self.services.clone(), name: name.parse().ok()?, ..event.key.clone() };

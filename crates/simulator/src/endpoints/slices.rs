@@ -27,7 +27,7 @@ pub(super) struct ServiceSlices {
     spare: Vec<ObjectName>,
 }
 
-/// The part that all slices of a Service have alike.
+/// Fields that are equal in all slices of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SliceTemplate {
     labels: Value,
@@ -216,7 +216,7 @@ mod tests {
         format!("web-{number}").parse().unwrap()
     }
 
-    /// Writes what is to be written, and returns the numbers of endpoints of the written slices.
+    /// Writes the planned changes, and returns the number of endpoints in each written slice.
     fn write(slices: &mut ServiceSlices) -> Vec<usize> {
         let mut written = Vec::new();
         while let Some((at, slice)) = slices.next_to_write(&service()) {

@@ -24,7 +24,7 @@ pub(crate) struct PodAmounts {
     pub(crate) memory: i64,
 }
 
-/// Phase of a pod, as far as loops tell them apart.
+/// Phase of a pod, as far as the controllers distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodPhase {
     Pending,
@@ -137,8 +137,8 @@ fn phase(pod: &Value) -> PodPhase {
     }
 }
 
-/// Returns what the containers of a pod ask for together; of init containers, which run one after the other, the
-/// largest.
+/// Returns the total requests of a pod's containers. Of init containers, which run one after the other, the largest
+/// counts.
 pub(crate) fn pod_requests(pod: &Value) -> PodAmounts {
     let stays = |container: &&Value| text(container, "/restartPolicy") == "Always";
     let sum = |amounts: PodAmounts, one: PodAmounts| PodAmounts {
@@ -153,7 +153,7 @@ pub(crate) fn pod_requests(pod: &Value) -> PodAmounts {
     before.fold(running, |most, one| PodAmounts { cpu: most.cpu.max(one.cpu), memory: most.memory.max(one.memory) })
 }
 
-/// Returns what a container asks for.
+/// Returns the requests of a container.
 pub(crate) fn container_requests(container: &Value) -> PodAmounts {
     let amount = |name: &str| {
         let of = |part: &str| container.pointer(&format!("/resources/{part}/{name}")).and_then(quantity);

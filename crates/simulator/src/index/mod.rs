@@ -203,7 +203,7 @@ impl PodIndex {
         self.state().nodes.take_waiting(most)
     }
 
-    /// Returns the nodes whose labels and taints a pod accepts, whatever runs on them.
+    /// Returns the nodes whose labels and taints a pod accepts, regardless of their free room.
     pub(crate) fn eligible_nodes(&self, needs: &PodNeeds) -> Vec<String> {
         self.state().nodes.eligible(needs)
     }
@@ -320,7 +320,7 @@ pub(crate) fn equality_selector(object: &Value) -> Option<LabelSelector> {
     label_selector(&spec)
 }
 
-/// Returns a `LabelSelector` of the API; `None` when it is none.
+/// Parses a `LabelSelector` of the API; `None` if it is invalid.
 pub(crate) fn label_selector(selector: &Value) -> Option<LabelSelector> {
     let spec: portolan_types::labels::LabelSelectorSpec = serde_json::from_value(selector.clone()).ok()?;
     LabelSelector::try_from(&spec).ok()

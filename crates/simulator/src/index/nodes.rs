@@ -97,7 +97,7 @@ impl PodNeeds {
         }
     }
 
-    /// Returns the demands of a DaemonSet's pod, which runs on nodes that others are kept off.
+    /// Returns the demands of a DaemonSet's pod, which also runs on nodes that exclude other pods.
     pub(crate) fn of_daemon(pod: &Value) -> Self {
         let mut needs = Self::of(pod);
         needs.tolerations.extend(DAEMONS_TOLERATE.map(|name| {

@@ -55,7 +55,7 @@ impl SelectedPods {
         !self.changed.is_empty()
     }
 
-    /// Returns the pods that have changed since this was asked last; `None` for one that is no longer selected.
+    /// Returns the pods that have changed since the last call; `None` for one that is no longer selected.
     pub(crate) fn take_changes(&mut self) -> Vec<(ObjectName, Option<Arc<PodFacts>>)> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|name| (name.clone(), self.members.get(&name).cloned())).collect()

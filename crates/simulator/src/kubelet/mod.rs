@@ -36,7 +36,7 @@ use status::{PodOutlook, PodStart};
 const RESCHEDULE: Duration = Duration::from_secs(60);
 /// Pods without a node that are retried when a pod or a node frees room.
 const RESCHEDULED_AT_ONCE: usize = 16;
-/// Time after which a pod that lacks something is looked at again though nothing of that came.
+/// Time after which a pod that lacks an object is checked again, even without an event.
 const RECHECK: Duration = Duration::from_secs(60);
 
 /// Loop of pods.
@@ -49,7 +49,7 @@ pub(crate) struct Kubelet {
     since: Mutex<HashMap<ObjectKey, Instant>>,
     /// Pods that lack a Secret, a ConfigMap or a claim, by namespace.
     lacking: Mutex<HashMap<(LogicalClusterId, NamespaceName), HashSet<ObjectKey>>>,
-    /// Addresses given to pods so far.
+    /// Number of addresses assigned to pods so far.
     addresses: AtomicU32,
 }
 
@@ -93,7 +93,7 @@ impl Kubelet {
         }
     }
 
-    /// An address of its own for a pod, from a range that depends on the cluster's name.
+    /// Returns a unique address for a pod, from a range that depends on the cluster's name.
     fn next_address(&self) -> String {
         let n = self.addresses.fetch_add(1, Ordering::Relaxed);
         let cluster = self.config.name.bytes().fold(7_u8, |n, b| n.wrapping_mul(31).wrapping_add(b));
@@ -173,7 +173,7 @@ impl Kubelet {
         Ok(self.index.choose_node(key, &PodNeeds::of(pod)))
     }
 
-    /// Starts the containers of a bound pod, as far as they can be.
+    /// Starts the containers of a bound pod that can start.
     async fn start(&self, key: &ObjectKey, pod: &Value) -> Result<WorkOutcome, PlaneError> {
         let has_started = !text(pod, "/status/podIP").is_empty();
         if !has_started && let Some(left) = self.left(key, self.config.pod_start) {

@@ -26,7 +26,7 @@ const LINGER_PER_POD: Duration = Duration::from_micros(50);
 /// Maximum delay.
 const MAX_LINGER: Duration = Duration::from_millis(200);
 
-/// One workload kind with the kind of what it makes.
+/// A workload kind, and the kind of its children.
 pub(super) struct ChildKinds {
     pub(super) plane: Arc<Plane>,
     pub(super) parent: &'static Kind,
@@ -83,7 +83,7 @@ impl ChildKinds {
         same.then_some(ObjectKey { cluster: child_key.cluster, resource, scope, name })
     }
 
-    /// The parent, unless it is gone or going.
+    /// The parent, unless it is deleted or being deleted.
     pub(super) async fn parent(&self, key: &ObjectKey) -> Result<Option<PlaneObject>, PlaneError> {
         Ok(self.plane.get(key).await?.filter(|found| !object::is_deleting(&found.object)))
     }
@@ -235,7 +235,7 @@ pub(super) fn generate_name(pod: &mut Value, owner: &Value, plane: &Plane) {
     pod["metadata"]["name"] = name.into();
 }
 
-/// Returns `generateName` after an object's name, and a name made of it as the API server makes one.
+/// Returns a `generateName` derived from an object's name, and a name generated from it as the API server does.
 pub(crate) fn generated_name(base: &str, plane: &Plane) -> (String, String) {
     /// Length of a name without its random part.
     const MAX_BASE: usize = 58;

@@ -65,7 +65,7 @@ fn is_too_late(cron: &Value, due: Timestamp, now: Timestamp) -> bool {
     deadline.is_some_and(|seconds| due.as_second().saturating_add(seconds) < now.as_second())
 }
 
-/// Returns when the last Job ended well, as far as Jobs that are still there and the status tell.
+/// Returns when the last Job succeeded, according to the status and the Jobs that still exist.
 fn last_success(cron: &Value, jobs: &[PlaneObject]) -> Option<String> {
     let ended = jobs.iter().filter(|job| is_true(&job.object, "Complete"));
     let known = std::iter::once(text(cron, "/status/lastSuccessfulTime"));

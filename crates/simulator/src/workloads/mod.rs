@@ -22,13 +22,13 @@ use portolan_types::{BoxFuture, GroupResource, ObjectKey};
 
 use crate::index::PodIndex;
 
-/// A kind of workload, and what it does.
+/// A workload kind, and its reconciliation.
 trait SimulatedWorkload: Send + Sync + 'static {
     /// Name in logs.
     const NAME: &'static str;
     /// Its group and kind, of version v1.
     const PARENT: (&'static str, &'static str);
-    /// Group and kind of what it makes.
+    /// Group and kind of its children.
     const CHILD: (&'static str, &'static str);
 
     /// Reconciles the objects of `parent` and its status. Each call may do a part of the work.

@@ -42,7 +42,7 @@ struct OrdinalPod {
     ended: bool,
 }
 
-/// `spec`, as far as the order of the pods depends on it.
+/// Fields of `spec` on which the order of the pods depends.
 #[derive(Clone, Copy, Debug)]
 struct OrdinalRange {
     /// First ordinal, of `spec.ordinals.start`.

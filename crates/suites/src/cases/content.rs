@@ -61,7 +61,7 @@ fn references(stage: &CaseStage<'_>) -> Result<()> {
         "{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}, imagePullSecrets: [{name: s-sapull}]}",
     )?;
     apply(&kubectl, REFERENCES)?;
-    // Objects that are created after the Deployment follow, too.
+    // Objects that are created after the Deployment follow it, too.
     config_map(&kubectl, "c-later")?;
     secret(&kubectl, "s-sapull")?;
     let wanted: BTreeSet<String> = secrets

@@ -1,4 +1,4 @@
-//! Stage of the cases: a workspace, namespaces in it, and short ways to ask where things are.
+//! Environment of the cases: a workspace, its namespaces, and helpers that show where objects are placed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,7 +117,7 @@ pub(super) fn shares(kubectl: &Kubectl, placement: &str) -> Result<BTreeMap<Stri
         .collect())
 }
 
-/// Clusters on which an object is placed; none where it has no `Placement`.
+/// Clusters on which an object is placed; empty without a `Placement`.
 pub(super) fn clusters(kubectl: &Kubectl, placement: &str) -> Result<Vec<String>> {
     let found = kubectl.run(&format!("get placement {placement} --ignore-not-found --output=name"))?;
     if found.trim().is_empty() {

@@ -34,7 +34,7 @@ const LEFT_OUT: [&str; 5] = [
     "ACME|Vault|Venafi|External|Gateway|Ingress",
     // They compare with certificates that have ended in 2023.
     "when the CA is (an issuer|a second level issuer)",
-    // It wants the administrator to be called as that of kubeadm.
+    // It expects the administrator to have the name that kubeadm uses.
     "should appropriately create set UserInfo of CertificateRequests, and reject changes",
     // They use one Secret of the namespace cert-manager, as another case does at the same time: each undoes the
     // other's.
@@ -69,7 +69,7 @@ metadata: {name: quay}
 spec: {dnsNames: [quay.harbour.test], secretName: quay, issuerRef: {name: authority}}
 "#;
 
-/// Right by its schema; its webhook knows better.
+/// Valid by its schema, but refused by its webhook.
 const WRONG: &str = r#"{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: wrong},
     spec: {secretName: wrong, issuerRef: {name: itself}}}"#;
 
@@ -273,7 +273,7 @@ fn renews(harbour: &Harbour) -> Result<()> {
         ensure!(!found.is_empty() && found != first, "it is {found:?}");
         Ok(())
     })?;
-    // The Secret is written before the certificate says so, and a request in between fails.
+    // The Secret is written before the status of the certificate, and a request in between fails.
     harbour.is("certificate/quay", "{.status.revision}", "2")?;
     harbour.is_true("certificate/quay", "Ready")?;
     let second = harbour.becomes("secret/quay", certificate, |found| !found.is_empty())?;

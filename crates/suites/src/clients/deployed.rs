@@ -77,7 +77,7 @@ impl Deployed {
         Ok(Self(operators))
     }
 
-    /// Ends the operators whose Deployments are gone, or want no pods.
+    /// Stops the operators whose Deployments were deleted or scaled to zero.
     pub(super) fn follow(&self) {
         self.0.follow();
     }
@@ -198,14 +198,14 @@ impl Operators {
         let port = free_port()?;
         words.push(format!("--web.listen-address=127.0.0.1:{port}"));
         words.extend(self.certificate(&kubectl, namespace, pod)?);
-        // `env` becomes the operator. Another generation of it has a log of its own.
+        // `env` executes the operator. Each generation has its own log.
         let process = Process::spawn(&format!("operator-{namespace}-{port}"), Path::new("env"), words, &self.dir)?;
         let works = poll::until("the operator works", STARTS, || {
             let log = process.log()?;
             ensure!(log.matches(READY.0).count() >= READY.1, "{}", process.log_tail());
             Ok(())
         });
-        // It may still do, and then nothing is lost: its deployer waits for its effect.
+        // It may still succeed; the deployer waits for its effect.
         works.unwrap_or_else(|error| self.state().refused = Some(format!("{error:#}")));
         Ok(process)
     }

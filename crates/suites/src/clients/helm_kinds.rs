@@ -1,4 +1,4 @@
-//! The Helm program over a chart that brings a kind of its own in `crds/`, and objects of it.
+//! The Helm program with a chart that contains a definition in `crds/` and objects of its kind.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use harness::{portolan::Portolan, tools::Tools};
 use super::{ClientStage, programs};
 use crate::workspaces::WorkspaceChecks;
 
-/// Time limit of what an example does by itself.
+/// Time limit of the steps that an example does by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Workspaces that the manifests of each example make.
 const EXAMPLES: [&str; 3] = ["example1", "example2", "example3"];

@@ -199,7 +199,7 @@ impl PublishedClient {
         }
     }
 
-    /// Returns the name, which its workspace has too.
+    /// Returns the name, which is also that of its workspace.
     fn name(self) -> &'static str {
         match self {
             Self::ClientGo => "client-go",

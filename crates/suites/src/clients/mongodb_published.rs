@@ -32,7 +32,7 @@ struct MongodbCases {
     left_out: Vec<LeftOut>,
 }
 
-/// A program of tests, in a namespace of its own.
+/// A test program, which runs in its own namespace.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PublishedProgram {

@@ -117,7 +117,7 @@ fn configures(harbour: &Harbour) -> Result<()> {
         ensure!(found.contains("alert: Flood"), "{found}");
         Ok(())
     })?;
-    // The configuration is packed; what of it is seen is that it changes with the monitor.
+    // The configuration is compressed, so the check sees only that it changes with the monitor.
     let packed = || harbour.seen("secret/prometheus-tide", "{.data}");
     let before = packed()?;
     harbour.kubectl.run_args(&[

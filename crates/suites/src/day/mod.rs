@@ -17,7 +17,7 @@ use harness::tools::{Tools, repository};
 
 /// The page.
 const PAGE: &str = "docs/guides/admins-day.md";
-/// File of the session with what the load has seen, for `cat`.
+/// File in the session's folder with the results of the load, for `cat`.
 const LOAD_FILE: &str = "load.txt";
 /// Replicas of the Deployment under load.
 const REPLICAS: u64 = 6;
@@ -32,7 +32,7 @@ pub(super) fn run(report: &mut CheckReport, program: &Path, tools: &Tools, dir: 
         let first = command.script.lines().next().unwrap_or_default();
         report.check(&format!("admins-day: line {}: {first}", command.line), || {
             let outcome = day.run(command);
-            // An event prints nothing: what is printed is that of the command before.
+            // An event prints nothing: the page shows the output of the command before it.
             match day.shell.printed().filter(|_| command.promise != Promise::Happens) {
                 Some(output) if update && outcome.is_err() => {
                     printed.push((command.shown.clone(), output.to_owned()));

@@ -13,7 +13,7 @@ pub(crate) enum Stage {
     Demo,
     /// A server with an empty store; the kubeconfig is the administrator's. Pages without a mark have it.
     Server,
-    /// None: the page starts what it needs.
+    /// No server: the page starts what it needs.
     Shell,
     /// An empty server beside three real physical clusters, and load on what it serves: the suite `admins-day`.
     Clusters,
@@ -26,11 +26,11 @@ pub(crate) enum Promise {
     Exits(i32),
     /// It continues to run, until the commands of the page have run.
     Runs,
-    /// It is not a command, but an event outside the shell, such as the loss of a physical cluster.
+    /// An event outside the shell instead of a command, such as the loss of a physical cluster.
     Happens,
 }
 
-/// Command with what the page says of it.
+/// Command with its output on the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageCommand {
     /// Number of the line of its block.
@@ -82,7 +82,7 @@ impl CommandPage {
                 None => commands.extend(read_block(block)?),
             }
         }
-        // Stable: a setup stands where its comment stands.
+        // Stable sort: a setup stays at the position of its comment.
         commands.sort_by_key(|command| command.line);
         let stage = marked(page, STAGE_MARK).next().map(|(_, name)| name);
         let stage = match stage {
@@ -112,7 +112,7 @@ fn marked<'a>(page: &'a str, mark: &'static str) -> impl Iterator<Item = (usize,
     })
 }
 
-/// Returns the commands of comments, which prepare what the page takes for granted, and the events of others.
+/// Returns the commands in comments, which create the page's preconditions, and the events in other comments.
 fn unseen(page: &str) -> Vec<PageCommand> {
     [(SETUP_MARK, Promise::Exits(0)), (EVENT_MARK, Promise::Happens)]
         .into_iter()

@@ -18,7 +18,7 @@ use harness::{markdown, poll, ports::free_port};
 use shell::ShellSession;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Folders of pages for contributors, and files of theirs. Their commands build and test the repository.
+/// Folders and files for contributors. Their commands build and test the repository.
 const CONTRIBUTORS: [&str; 5] = ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "e2e/", "docs/decisions/"];
 
 /// Selection of pages.

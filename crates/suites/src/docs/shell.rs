@@ -15,11 +15,11 @@ use harness::tools::repository;
 
 /// Time in which a command ends.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
-/// Time in which an output becomes that of the page, for commands that only read.
+/// Time limit in which the output of a read-only command must become that of the page.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Programs of the session that stand for those of a user's machine: cargo, which would build the program under test
-/// once more; sudo, which needs a user with rights; and the program itself, on a port that is free.
+/// Programs of the session that replace those of a user's machine: cargo, which would build the program under test
+/// once more; sudo, which needs a user with rights; and the program itself, on a free port.
 const STAND_INS: [(&str, &str); 3] = [
     (
         "cargo",
@@ -72,7 +72,7 @@ impl ShellSession {
         Ok(Self { dir: dir.to_owned(), background: Vec::new(), printed: None })
     }
 
-    /// Adds a line to what every later command runs first.
+    /// Adds a line that runs before every later command.
     pub(crate) fn prepare(&self, line: &str) -> Result<()> {
         let state = fs::read_to_string(self.dir.join("state"))?;
         fs::write(self.dir.join("state"), format!("{state}{line}\n")).context("cannot write the state of the session")
@@ -137,7 +137,7 @@ impl ShellSession {
         let outcome = poll::until("the output of the page", SETTLE_LIMIT, || {
             process.check_alive()?;
             let said = process.log()?;
-            // Only what the page shows has to be there by now.
+            // Only the files that the page shows must exist by now.
             match shape::difference(&format!("{expected}…\n"), &said) {
                 None => Ok(()),
                 Some(difference) => bail!("{difference}\nIt printed:\n{said}"),
@@ -151,7 +151,7 @@ impl ShellSession {
     fn script(&self, name: &str, command: &str, after: &str) -> Result<PathBuf> {
         let script = self.dir.join(name).with_extension("sh");
         let state = self.dir.join("state");
-        // Paths of the machine are those of a folder of the page.
+        // Absolute paths are replaced by paths in the page's folder.
         let folders = ["lib", "log", "backups"].map(|name| format!("/var/{name}/"));
         let work = self.work().display().to_string();
         let command =
@@ -174,7 +174,7 @@ impl Drop for ShellSession {
     }
 }
 
-/// Returns true for commands that may be repeated until they print what is expected.
+/// Returns true for commands that may be repeated until they print the expected output.
 fn reads_only(script: &str) -> bool {
     let reading = ["get", "describe", "logs", "top", "wait", "explain", "auth"];
     let ours = ["where", "why", "tree", "policy"];

@@ -2,8 +2,8 @@
 //! that serve one workspace each.
 //!
 //! The provider's workspace has the chart of cert-manager, exports its definitions, and claims Secrets and Events. Each
-//! tenant binds them and makes an issuer and a certificate, half of them by a cluster-scoped issuer. No program here
-//! knows of workspaces but the one that plays the tenants.
+//! tenant binds them and makes an issuer and a certificate, half of them by a cluster-scoped issuer. Only the program
+//! that plays the tenants knows about workspaces.
 
 mod operator;
 mod tenants;

@@ -151,7 +151,7 @@ impl OperatorPlace<'_> {
         self.start("one", &self.flattened(id).with_token(token.trim()))
     }
 
-    /// Starts a copy at a workspace of its own, which has the definitions and nothing of the view.
+    /// Starts a copy for a single workspace, which has the definitions but is not part of the view.
     pub(super) fn start_copy(&self, number: usize) -> Result<CertManager> {
         let name = copy_name(number);
         let kubectl = self.scene.make(&name)?;
@@ -186,7 +186,7 @@ impl OperatorPlace<'_> {
         Ok(())
     }
 
-    /// Checks what kubectl shows of the view.
+    /// Checks the output of kubectl in the view.
     pub(super) fn is_one_cluster(&self, id: &str, count: usize) -> Result<()> {
         let kubectl = self.scene.root().with_config(&self.flattened(id), "flattened")?;
         let all = kubectl.json("get certificates -A")?;

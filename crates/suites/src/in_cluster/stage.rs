@@ -18,7 +18,7 @@ use harness::process_kubelet::{self, ProcessCluster, ProcessClusterOptions};
 use harness::tools::{Tools, repository};
 use harness::{poll, process};
 
-/// Time limit for what pods do.
+/// Time limit for the actions of pods.
 pub(super) const LIMIT: Duration = Duration::from_secs(90);
 /// Name of the image of Portolan, whose program the kubelet knows.
 const IMAGE: &str = "portolan:e2e";
@@ -132,7 +132,7 @@ impl<'a> InClusterStage<'a> {
         Ok(format!("https://{}:{}", self.cluster(cluster)?.host_address(), self.server().port()))
     }
 
-    /// Adds to an error what the pods of both clusters say.
+    /// Adds the logs of the pods of both clusters to an error.
     pub(super) fn explain(&self, outcome: Result<()>) -> Result<()> {
         outcome.with_context(|| {
             let told = self.clusters.iter().map(|cluster| {

@@ -24,8 +24,8 @@ pub(super) fn keeps_data(stage: &InClusterStage<'_>) -> Result<()> {
     stage.shop.run("rollout status statefulset/db --timeout=80s").map(drop)
 }
 
-/// A move is refused until the data are given up. Then the pod ends on one cluster before it starts on the other, with
-/// an empty volume, and the data stay behind.
+/// A move is refused until a user gives up the data. Then the pod ends on one cluster before it starts on the other,
+/// with an empty volume, and the data stay behind.
 pub(super) fn moves_without_data(stage: &InClusterStage<'_>) -> Result<()> {
     let refused = stage.shop.call(&format!("annotate statefulset/db portolan.dev/pin={WEST} --overwrite"), "")?;
     ensure!(refused.code == Some(0) && refused.stderr.contains("abandon-volumes"), "{refused}");

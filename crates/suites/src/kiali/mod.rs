@@ -1,4 +1,4 @@
-//! Kiali, as it is released, over two workspaces and two mounted physical clusters: it takes each for a cluster.
+//! Released Kiali over two workspaces and two mounted physical clusters, each of which it treats as a cluster.
 //!
 //! The team of each workspace has the namespace `town` there, and so have the administrators of both physical clusters
 //! for programs of their own. Kiali gets a kubeconfig for each of the four, and an account that may only view.
@@ -113,7 +113,7 @@ impl KialiScene {
         self.root().run(&format!("create clusterrolebinding kiali --clusterrole=view {}", subject())).map(drop)
     }
 
-    /// Makes the namespace in all four, with a Deployment and a Service that tell them apart.
+    /// Creates the namespace in all four, with a distinguishable Deployment and Service.
     fn settle(&self) -> Result<()> {
         for (name, member) in WORKSPACES {
             let kubectl = self.workspaces.make(name)?;
@@ -145,7 +145,7 @@ impl KialiScene {
         self.root().with_config(&self.workspaces.server().workspace(path), &path.replace(':', "-"))
     }
 
-    /// A second replica appears in Kiali, wherever it was asked for.
+    /// Checks that a second replica appears in Kiali in each of the places.
     fn shows_changes(&self, kiali: &KialiProgram) -> Result<()> {
         for (name, _) in WORKSPACES {
             let kubectl = self.inside(&format!("root:{name}"))?.in_namespace(TOWN);
@@ -235,7 +235,7 @@ fn reads_logs(kiali: &KialiProgram) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Kiali shows so many pods of the Deployment of a place, of its own and of no other place.
+/// Waits until Kiali shows this number of pods for a place's Deployment, and none of another place.
 fn has_pods(kiali: &KialiProgram, place: &str, count: u64) -> Result<()> {
     poll::until("the pods are shown", LIMIT, || {
         let found = list(kiali, "workloads", place)?;

@@ -34,7 +34,7 @@ pub(super) struct Applied {
     pub(super) kind: &'static str,
     pub(super) namespace: &'static str,
     pub(super) name: String,
-    /// The value of the last acknowledged write, and the resourceVersion it was given.
+    /// Value and resourceVersion of the last acknowledged write.
     pub(super) acknowledged: Option<(u64, u64)>,
     /// Number of acknowledged writes.
     pub(super) writes: usize,

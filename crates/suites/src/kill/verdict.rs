@@ -74,7 +74,7 @@ pub(super) fn placements_legal(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Each cluster has exactly the Deployments that are placed on it, ready, and above they are ready too.
+/// Each cluster has exactly the Deployments that are placed on it, and they are ready downstream and upstream.
 pub(super) fn converged(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     for (upstream, cluster) in NAMESPACES {
         let above = kubectl.json(&format!("get deployments -n {upstream}"))?;

@@ -55,7 +55,7 @@ fn bootstrap_roles(context: &KubectlContext) -> Result<()> {
     contains("view", &context.anywhere.run("describe clusterrole/view")?, &["configmaps", "[get list watch]"])
 }
 
-/// Waits until can-i says `answer`: authorizers read their roles from a cache.
+/// Waits until `kubectl auth can-i` prints `answer`: authorizers read their roles from a cache.
 fn becomes(context: &KubectlContext, question: &str, answer: &str) -> Result<()> {
     poll::until(question, Duration::from_secs(15), || {
         let output = context.kubectl.call(&format!("auth can-i {question} --as={ROBOT}"), "")?;

@@ -1,4 +1,4 @@
-//! Nodes that are emptied while pods run on them: each is evicted, as far as its disruption budget allows.
+//! Drains of nodes with running pods: each pod is evicted when its disruption budget allows it.
 
 use anyhow::{Result, ensure};
 

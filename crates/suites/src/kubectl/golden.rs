@@ -1,7 +1,7 @@
 //! Complete outputs of kubectl, without the parts that differ between runs.
 
 /// Ages and times are replaced, and runs of blanks within a line become one, as the widths of columns depend on ages.
-/// Blanks at the start of a line stay: they say what belongs to what.
+/// Leading blanks stay, because they show the nesting.
 pub(super) fn settled(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", settled_line(line))).collect()
 }

@@ -103,12 +103,12 @@ impl KubectlContext {
         Ok(())
     }
 
-    /// Waits for what [`KubectlContext::path_is`] wants.
+    /// Waits until [`KubectlContext::path_is`] is true.
     fn path_becomes(&self, object: &str, path: &str, expected: &str) -> Result<()> {
         poll::until("a field", PATIENCE, || self.path_is(object, path, expected))
     }
 
-    /// kubectl for what takes its time.
+    /// kubectl with a long time limit.
     fn slow(&self) -> Kubectl {
         self.kubectl.within(Duration::from_secs(130))
     }

@@ -49,7 +49,7 @@ fn columns(context: &KubectlContext) -> Result<()> {
     Ok(())
 }
 
-/// One object of a kind that no earlier check has left behind. Nothing of it runs a pod.
+/// One object of a kind of which no earlier check left any. It runs no pods.
 fn sample(kind: &str) -> String {
     let of = |api: &str, kind: &str, rest: &str| {
         format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: shown}}, {rest}}}")

@@ -207,7 +207,7 @@ impl Packaging<'_> {
         Ok(())
     }
 
-    /// Packs the program under test, and inspects what an installation would unpack.
+    /// Packages the program under test, and inspects the files that an installation would unpack.
     fn debian(&self) -> Result<()> {
         let root = repository().join("target/cargo-deb").join(CARGO_DEB);
         if !root.join("bin/cargo-deb").exists() {

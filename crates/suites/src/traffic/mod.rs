@@ -39,7 +39,7 @@ const FAILOVER_LIMIT: Duration = Duration::from_secs(150);
 /// Time after the loss in which requests may go to its addresses, as to those of a Node that is lost.
 const UNNOTICED: Duration = Duration::from_secs(50);
 
-/// Time for which a request is on its way at most when its physical cluster is lost.
+/// Maximum duration of a request during the loss of its physical cluster.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 const APP: &str = "
@@ -242,7 +242,7 @@ impl<'a> TrafficSuite<'a> {
         Ok(())
     }
 
-    /// A physical cluster is killed, the app runs elsewhere, and an administrator writes it off.
+    /// Kills a physical cluster: the app runs elsewhere, and an administrator writes the cluster off.
     fn loss(&self) -> Result<()> {
         let load = self.stage.load()?;
         std::thread::sleep(Duration::from_secs(2));
@@ -269,7 +269,7 @@ impl<'a> TrafficSuite<'a> {
     }
 
     fn write_off(&self, name: &str) -> Result<()> {
-        // The pin of the StatefulSet names what is gone.
+        // The pin of the StatefulSet names the lost physical cluster.
         self.shop.run("annotate statefulset log portolan.dev/pin-")?;
         let mut command = Command::new(self.program);
         command.args(["cluster", "unjoin", name, "--dead"]).env("KUBECONFIG", self.root.kubeconfig_file());

@@ -44,7 +44,7 @@ impl ServerLink {
         answer
     }
 
-    /// Gets an object or a list; `None` if there is none.
+    /// Gets an object or a list; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>> {
         let answer = self.send(Method::GET, path, &[], Bytes::new()).await?;
         if answer.status == StatusCode::NOT_FOUND {

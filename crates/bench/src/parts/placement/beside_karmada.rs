@@ -147,7 +147,7 @@ fn workload(number: usize) -> Workload {
     Workload::of(kind, GroupResource::new("apps", "deployments"), &object)
 }
 
-/// Returns the median time of a decision about one object that is nowhere yet.
+/// Returns the median time of a decision about one object that is not placed yet.
 fn one(clusters: usize, rounds: usize) -> Result<Duration> {
     let (world, workload, nowhere) = (PlannerWorld::new(clusters)?, workload(POLICIES - 1), PlacementRecord::default());
     let mut times = Vec::with_capacity(rounds);

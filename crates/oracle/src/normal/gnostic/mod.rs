@@ -156,7 +156,8 @@ fn beside(value: Value, others: Map<String, Value>) -> Value {
     if others.is_empty() { value } else { json!([value, others]) }
 }
 
-/// Parameters have one form per location, some of them alike. Returns the parameter if its location matches the form.
+/// Parameters have one form per location, and some forms are equal. Returns the parameter if its location matches the
+/// form.
 fn placed(read: MessageReading) -> Value {
     let says = |(form, parameter): (&String, &Value)| parameter["in"].as_str().is_some_and(|at| form.starts_with(at));
     if read.object.iter().all(says) { single(read.all()) } else { Value::Object(read.object) }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fields::{list, text};
 
-/// Annotation of a pod that is never ready (`"false"`), or ready whatever its probes are (`"true"`).
+/// Annotation of a pod that is never ready (`"false"`), or always ready regardless of its probes (`"true"`).
 const READY: &str = "simulated.portolan.dev/ready";
 /// An image whose name contains this cannot be pulled.
 const UNPULLABLE: &str = "does-not-exist";
@@ -142,7 +142,7 @@ fn probe_fault(pod: &Value, container: &Value, kind: &str) -> Option<String> {
 }
 
 /// Returns false when the containers of the pod declare ports, and neither declare this one nor name it in the
-/// container's command, arguments or environment. Ports need not be declared: without any nothing can be said.
+/// container's command, arguments or environment. Ports need not be declared: if none is declared, the result is true.
 fn may_listen(pod: &Value, container: &Value, port: i64) -> bool {
     let containers = list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
     let mut declared =
