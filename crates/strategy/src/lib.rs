@@ -6,6 +6,7 @@
 //! - [`table`]: tables for `kubectl get`.
 //! - [`warnings`]: texts of `Warning` headers.
 //! - [`quota`]: the usage that objects charge to a ResourceQuota.
+//! - [`namespace_objects`]: the objects that every namespace has.
 //! - [`rbac`]: evaluation of RBAC rules, and the default roles.
 //! - [`type_check`]: type checks of admission policies.
 //! - [`webhook_conversion`]: reviews of conversion webhooks.
@@ -17,6 +18,7 @@ mod custom_tests;
 pub mod defaults;
 pub mod fields;
 pub mod lifecycle;
+pub mod namespace_objects;
 pub mod quota;
 pub mod rbac;
 #[cfg(test)]

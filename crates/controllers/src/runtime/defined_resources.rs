@@ -106,11 +106,11 @@ impl EventSink for DefinedResources {
         }
     }
 
-    fn listing(&self) {
+    fn listing(&self, _: &GroupResource) {
         self.lock().listing += 1;
     }
 
-    fn listed(&self, at: ResourceVersion) {
+    fn listed(&self, _: &GroupResource, at: ResourceVersion) {
         let mut state = self.lock();
         let DefinedState { by, listing, changed } = &mut *state;
         by.retain(|resource, by| {
@@ -342,12 +342,12 @@ mod tests {
             record: Arc::new(Record::of(&json!({}))),
             previous: None,
         };
-        defined.listing();
+        defined.listing(&DefinedResources::resource());
         ["a.example.dev", "b.example.dev"].iter().for_each(|name| defined.handle_event(&event(name)));
-        defined.listed(ResourceVersion::FIRST);
-        defined.listing();
+        defined.listed(&DefinedResources::resource(), ResourceVersion::FIRST);
+        defined.listing(&DefinedResources::resource());
         defined.handle_event(&event("b.example.dev"));
-        defined.listed(ResourceVersion::FIRST);
+        defined.listed(&DefinedResources::resource(), ResourceVersion::FIRST);
         let state = defined.lock();
         let changed: Vec<_> =
             state.changed.iter().map(|(resource, upto)| (&*resource.resource, upto.is_some())).collect();

@@ -25,9 +25,9 @@ pub(super) trait EventSink: Send + Sync {
     /// Handles the absence of a damaged object, of which only the key is known.
     fn lost(&self, _: &ObjectKey) {}
     /// Begins a list.
-    fn listing(&self) {}
+    fn listing(&self, _: &GroupResource) {}
     /// Ends a list, as of this revision.
-    fn listed(&self, _: ResourceVersion) {}
+    fn listed(&self, _: &GroupResource, _: ResourceVersion) {}
 }
 
 /// Revision at which a feed ends; `None` runs on.
@@ -74,7 +74,7 @@ async fn list(
     unreadable: &mut BTreeSet<ObjectKey>,
 ) -> Result<ResourceVersion, StoreError> {
     let mut now = BTreeSet::new();
-    fed.iter().for_each(|fed| fed.listing());
+    fed.iter().for_each(|fed| fed.listing(resource));
     let mut request = RangeRequest::slices(RangeScope::AllClusters(resource.clone())).skip_damaged();
     request.limit = Some(PAGE);
     loop {
@@ -97,7 +97,7 @@ async fn list(
             fed.iter().for_each(|fed| fed.handle_event(&event));
         }
         if !page.more {
-            fed.iter().for_each(|fed| fed.listed(page.revision));
+            fed.iter().for_each(|fed| fed.listed(resource, page.revision));
             for key in unreadable.difference(&now) {
                 fed.iter().for_each(|fed| fed.lost(key));
             }

@@ -114,11 +114,11 @@ impl EventSink for CountingLoop {
         "counts"
     }
 
-    fn listing(&self) {
+    fn listing(&self, _: &GroupResource) {
         self.counts.restart(&self.resource);
     }
 
-    fn listed(&self, _: ResourceVersion) {
+    fn listed(&self, _: &GroupResource, _: ResourceVersion) {
         self.counts.mark_complete(&self.resource);
     }
 
@@ -174,12 +174,12 @@ impl<C: Controller> EventSink for ControllerQueue<C> {
         }
     }
 
-    fn listing(&self) {
-        self.controller.listing();
+    fn listing(&self, resource: &GroupResource) {
+        self.controller.listing(resource);
     }
 
-    fn listed(&self, revision: ResourceVersion) {
-        self.controller.listed(revision);
+    fn listed(&self, resource: &GroupResource, revision: ResourceVersion) {
+        self.controller.listed(resource, revision).into_iter().for_each(|key| self.queue.add(key));
     }
 
     fn lost(&self, key: &ObjectKey) {

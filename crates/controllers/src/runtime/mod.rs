@@ -44,10 +44,12 @@ pub trait Controller: Send + Sync + 'static {
 
     /// Begins a list of one of its resources, each object of which comes as a `Created` event: at the start, and again
     /// after a broken watch.
-    fn listing(&self) {}
+    fn listing(&self, _: &GroupResource) {}
 
-    /// Ends a list, as of this revision.
-    fn listed(&self, _: ResourceVersion) {}
+    /// Ends a list, as of this revision. Returns the keys that the list as a whole affects.
+    fn listed(&self, _: &GroupResource, _: ResourceVersion) -> Vec<Self::Key> {
+        Vec::new()
+    }
 
     /// Reconciles one key. Each step can be repeated. A reconcile of many objects handles a share of them and is
     /// requeued at once: others wait for as long as it takes.

@@ -30,12 +30,13 @@ impl Controller for PodFeed {
         Vec::new()
     }
 
-    fn listing(&self) {
+    fn listing(&self, _: &GroupResource) {
         self.0.begin_listing();
     }
 
-    fn listed(&self, revision: ResourceVersion) {
+    fn listed(&self, _: &GroupResource, revision: ResourceVersion) -> Vec<ObjectKey> {
         self.0.end_listing(revision.get());
+        Vec::new()
     }
 
     fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>> {
