@@ -251,7 +251,7 @@ pub struct PlacementPolicySpec {
     /// Workloads of the namespace from which every copy has to stay apart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub apart_from: Vec<WorkloadTerm>,
-    /// Parts of placement that rest.
+    /// Parts of placement that are suspended.
     #[serde(skip_serializing_if = "Suspension::is_empty")]
     pub suspend: Suspension,
     /// Taints it tolerates.
@@ -428,7 +428,7 @@ pub struct WorkloadTerm {
     pub topology_key: String,
 }
 
-/// Parts of placement that rest.
+/// Parts of placement that are suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Suspension {
@@ -690,7 +690,7 @@ impl ChargedClaims {
 pub struct PlacementCopyStatus {
     /// Name of the physical cluster, for people.
     pub name: String,
-    /// Uid of the `PhysicalCluster`: the known state of another one of the same name says nothing about this copy.
+    /// Uid of the `PhysicalCluster`, which distinguishes it from a later one of the same name.
     pub uid: String,
     /// `Active` or `Leaving`.
     pub phase: String,
@@ -699,7 +699,7 @@ pub struct PlacementCopyStatus {
     pub replicas: Option<i64>,
     /// Ready replicas, or 1 for a synced object without any.
     pub ready: i64,
-    /// Replicas that have been ready for `minReadySeconds`, where the kind tells that from ready.
+    /// Replicas that have been ready for `minReadySeconds`, if the kind distinguishes that from ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<i64>,
     /// Desired replicas, if the kind counts them.
