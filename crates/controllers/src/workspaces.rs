@@ -23,6 +23,9 @@ pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
 /// Most objects whose finalizers are reported; the others are only counted.
 const READ: usize = 1000;
 
+/// Workspaces whose deletion makes progress at the same time.
+const WORKERS: usize = 16;
+
 /// Interval at which pending terminators are checked, in case an event of their end was missed.
 const TERMINATORS_RECHECK: Duration = Duration::from_secs(30);
 
@@ -274,5 +277,10 @@ impl Controller for WorkspaceController {
             self.plane.drop_finalizer(self.kind, key, FINALIZER).await?;
             Ok(WorkOutcome::Done)
         })
+    }
+
+    /// A deletion waits for three commits, which one flush to the disk serves for many.
+    fn workers(&self) -> usize {
+        WORKERS
     }
 }
