@@ -1,9 +1,6 @@
 //! Scheduler, connected to the API server's hooks and the store.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use portolan_apiserver::{
     ApiServer, LogicalCluster,
@@ -203,18 +200,7 @@ impl ClusterTree for DirectoryTree {
     }
 
     fn subtree(&self, cluster: LogicalClusterId) -> Vec<LogicalClusterId> {
-        let mut children: HashMap<LogicalClusterId, Vec<LogicalClusterId>> = HashMap::new();
-        for known in self.0.directory().all() {
-            children.entry(known.parent.unwrap_or(known.id)).or_default().push(known.id);
-        }
-        let mut all = vec![cluster];
-        let mut at = 0;
-        while let Some(parent) = all.get(at).copied() {
-            let below = children.remove(&parent).unwrap_or_default();
-            all.extend(below.into_iter().filter(|id| *id != parent));
-            at += 1;
-        }
-        all
+        self.0.directory().subtree(cluster)
     }
 }
 

@@ -5,7 +5,7 @@
 //! that no logical cluster of the tenant defines any longer can be replaced after a while, once the store has
 //! reclaimed its number.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan_kinds::custom;
@@ -14,7 +14,6 @@ use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ObjectName, Rec
 use serde_json::{Value, json};
 
 use crate::{
-    directory::LogicalCluster,
     errors::{damaged, status_for},
     storage::StorageContext,
 };
@@ -78,8 +77,9 @@ async fn unused<'a>(
     tenant: LogicalClusterId,
     recorded_names: &'a [StoredObject],
 ) -> Result<Option<&'a StoredObject>, Status> {
-    let clusters: Vec<Arc<LogicalCluster>> =
-        storage.directory.all().into_iter().filter(|cluster| storage.directory.tenant(cluster) == tenant).collect();
+    // Each workspace in root is a tenant of its own.
+    let is_root = tenant == LogicalClusterId::ROOT;
+    let clusters = if is_root { vec![tenant] } else { storage.directory.subtree(tenant) };
     let mut start = [0; 2];
     storage.seams.entropy.fill(&mut start);
     let (start, looks) = (usize::from(u16::from_be_bytes(start)), (MAX_LOOKS / clusters.len().max(1)).max(1));
@@ -101,12 +101,12 @@ fn is_old(stored: &StoredObject, now: Timestamp) -> Result<bool, Status> {
 
 async fn is_defined(
     storage: &StorageContext,
-    clusters: &[Arc<LogicalCluster>],
+    clusters: &[LogicalClusterId],
     name: &StoredObject,
 ) -> Result<bool, Status> {
     let definitions = GroupResource::new(custom::GROUP, custom::RESOURCE);
     for cluster in clusters {
-        let key = ObjectKey { cluster: cluster.id, resource: definitions.clone(), ..name.key.clone() };
+        let key = ObjectKey { cluster: *cluster, resource: definitions.clone(), ..name.key.clone() };
         if storage.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
             return Ok(true);
         }

@@ -143,7 +143,7 @@ impl Directory {
     pub(crate) fn accounts(&self, cluster: LogicalClusterId, most: StoredUsage) -> Vec<AccountLimit> {
         let index = self.index.read();
         let (mut accounts, mut next) = (Vec::new(), Some(cluster));
-        while let Some(account) = next.and_then(|id| index.by_id.get(&id)?.account(most)) {
+        while let Some(account) = next.and_then(|id| index.by_id(id)?.account(most)) {
             next = account.parent;
             accounts.push(account);
         }

@@ -2,14 +2,12 @@
 
 mod create;
 mod deletion;
+mod index;
 mod lifecycle;
 mod limits;
 mod record;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 use portolan_store::{
@@ -17,6 +15,8 @@ use portolan_store::{
     Write,
 };
 use portolan_types::{BoxFuture, LogicalClusterId, LogicalClusterPath, ResourceVersion, Status, Uid};
+
+use index::DirectoryIndex;
 
 use crate::{
     errors::status_for,
@@ -85,12 +85,6 @@ pub struct Directory {
     loaded: Mutex<Option<ResourceVersion>>,
 }
 
-#[derive(Default)]
-struct DirectoryIndex {
-    by_path: HashMap<LogicalClusterPath, LogicalClusterId>,
-    by_id: HashMap<LogicalClusterId, Arc<LogicalCluster>>,
-}
-
 impl Directory {
     /// Loads the records.
     ///
@@ -112,7 +106,7 @@ impl Directory {
     /// Loads all records, and removes entries without one. Returns the revision that was read.
     async fn read_all(&self) -> Result<ResourceVersion, Status> {
         // An entry inserted meanwhile may be newer than the list; its event follows.
-        let mut gone: HashSet<LogicalClusterId> = self.index.read().by_id.keys().copied().collect();
+        let mut gone: HashSet<LogicalClusterId> = self.index.read().ids().collect();
         let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, record::resource());
         // An entry whose record is damaged stays as it was, or unknown.
         let mut request = RangeRequest::slices(scope).skip_damaged();
@@ -153,8 +147,7 @@ impl Directory {
 
     /// Returns the logical cluster of a path.
     pub fn by_path(&self, path: &LogicalClusterPath) -> Option<Arc<LogicalCluster>> {
-        let index = self.index.read();
-        index.by_path.get(path).and_then(|id| index.by_id.get(id)).cloned()
+        self.index.read().by_path(path).cloned()
     }
 
     /// Returns an entry as stored, with the precondition that it is unchanged at a later commit.
@@ -168,14 +161,14 @@ impl Directory {
 
     /// Returns the logical cluster of an id.
     pub fn by_id(&self, id: LogicalClusterId) -> Option<Arc<LogicalCluster>> {
-        self.index.read().by_id.get(&id).cloned()
+        self.index.read().by_id(id).cloned()
     }
 
     /// Returns a logical cluster and its ancestors, itself first, root last; empty if it is unknown.
     pub(crate) fn lineage(&self, cluster: LogicalClusterId) -> Vec<Arc<LogicalCluster>> {
         let index = self.index.read();
-        let next = |of: &Arc<LogicalCluster>| of.parent.and_then(|parent| index.by_id.get(&parent)).cloned();
-        std::iter::successors(index.by_id.get(&cluster).cloned(), next).collect()
+        let next = |of: &Arc<LogicalCluster>| of.parent.and_then(|parent| index.by_id(parent)).cloned();
+        std::iter::successors(index.by_id(cluster).cloned(), next).collect()
     }
 
     /// Returns the workspace below `root` that contains a logical cluster, or is it; `root` for itself.
@@ -184,7 +177,7 @@ impl Directory {
         let (mut tenant, mut parent) = (cluster.id, cluster.parent);
         while let Some(above) = parent.filter(|above| *above != LogicalClusterId::ROOT) {
             tenant = above;
-            parent = index.by_id.get(&above).and_then(|above| above.parent);
+            parent = index.by_id(above).and_then(|above| above.parent);
         }
         tenant
     }
@@ -204,28 +197,27 @@ impl Directory {
 
     /// Returns the logical clusters whose workspaces are in `parent`.
     pub fn children(&self, parent: LogicalClusterId) -> Vec<Arc<LogicalCluster>> {
-        self.index.read().by_id.values().filter(|c| c.parent == Some(parent)).cloned().collect()
+        self.index.read().children(parent).cloned().collect()
     }
 
-    /// Returns all logical clusters, unordered.
-    pub fn all(&self) -> Vec<Arc<LogicalCluster>> {
-        self.index.read().by_id.values().cloned().collect()
+    /// Returns the ids of a logical cluster and all below it, itself first, parents before their children.
+    pub fn subtree(&self, top: LogicalClusterId) -> Vec<LogicalClusterId> {
+        let (index, mut all, mut at) = (self.index.read(), vec![top], 0);
+        while let Some(parent) = all.get(at).copied() {
+            all.extend(index.children(parent).map(|child| child.id));
+            at += 1;
+        }
+        all
     }
 
     /// Returns the ids of the first logical clusters after one, in order.
     pub(crate) fn following(&self, after: LogicalClusterId, limit: usize) -> Vec<LogicalClusterId> {
-        let mut later: Vec<_> = self.index.read().by_id.keys().filter(|id| **id > after).copied().collect();
-        if later.len() > limit {
-            later.select_nth_unstable(limit);
-            later.truncate(limit);
-        }
-        later.sort_unstable();
-        later
+        self.index.read().ids_after(after).take(limit).collect()
     }
 
     /// Returns their number.
     pub fn len(&self) -> usize {
-        self.index.read().by_id.len()
+        self.index.read().ids().len()
     }
 
     /// Returns true if there is none, which is so only before the first start.
@@ -238,9 +230,7 @@ impl Directory {
         if let Some(parent) = cluster.parent {
             self.store.record_parent(cluster.id, parent);
         }
-        let mut index = self.index.write();
-        index.by_path.insert(cluster.path.clone(), cluster.id);
-        index.by_id.insert(cluster.id, Arc::new(cluster));
+        self.index.write().insert(cluster);
     }
 
     /// Returns the write that changes the limits of a logical cluster, and the entry to insert after it; `None` if it
@@ -273,13 +263,7 @@ impl Directory {
     }
 
     fn forget(&self, id: LogicalClusterId) {
-        let mut index = self.index.write();
-        if let Some(gone) = index.by_id.remove(&id) {
-            // A new workspace may have taken the path meanwhile.
-            if index.by_path.get(&gone.path) == Some(&id) {
-                index.by_path.remove(&gone.path);
-            }
-        }
+        self.index.write().remove(id);
     }
 }
 
