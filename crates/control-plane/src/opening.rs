@@ -115,6 +115,7 @@ fn api_config(config: &Config, listener: &TcpListener, seams: &Seams) -> anyhow:
     api_config.limits.workspace_objects = config.workspace_limits.objects;
     api_config.limits.workspace_bytes = config.workspace_limits.bytes;
     api_config.computes_nodes = config.computes_nodes;
+    api_config.makes_default_objects = true;
     api_config.static_tokens.clone_from(&config.tokens);
     api_config.authentication.clone_from(&config.authentication);
     api_config.token_max = config.token_max;

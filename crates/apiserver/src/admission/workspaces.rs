@@ -16,8 +16,8 @@ use crate::{
     authz::{Authorizer as _, RbacAuthorizer},
     commit::{CommitError, DirectoryEntry, ObjectCommit},
     directory::{
-        ClusterLifecycle, ClusterOwner, ClusterPhase, Directory, IdAllocator, LIMIT_ANNOTATIONS, LogicalCluster,
-        WorkspaceLimits, key_of, prepare_cluster,
+        ClusterLifecycle, ClusterOwner, ClusterPhase, ClusterTemplate, Directory, IdAllocator, LIMIT_ANNOTATIONS,
+        LogicalCluster, WorkspaceLimits, key_of, prepare_cluster,
     },
     hooks::AdmissionRequest,
     routing::attributes::Attributes,
@@ -34,6 +34,8 @@ pub(crate) struct WorkspaceContext {
     pub(crate) storage: Arc<StorageContext>,
     pub(crate) rbac: Arc<RbacAuthorizer>,
     pub(crate) ids: IdAllocator,
+    /// Objects of new logical clusters.
+    pub(crate) template: ClusterTemplate,
     /// URL at which clients reach the server.
     pub(crate) url: String,
 }
@@ -161,7 +163,7 @@ async fn add_cluster(context: &WorkspaceContext, write: &mut PendingWrite<'_>) -
         annotations.extend(limits.annotations().map(|(key, value)| (key.to_owned(), value.into())));
     }
     let owner = ClusterOwner { parent: request.cluster.id, workspace: Some(uid), limits, lifecycle };
-    let born = prepare_cluster(id, path, Some(owner), &storage.seams)?;
+    let born = prepare_cluster(id, path, Some(owner), &context.template);
     complete(context, write.object, born.cluster.entry());
     write.commit.companions.extend(born.writes);
     write.commit.companions.extend(ownership(&storage.seams, request.user, id));

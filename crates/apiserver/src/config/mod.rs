@@ -91,6 +91,9 @@ pub struct ApiServerConfig {
     pub hooks: Hooks,
     /// Computes a Node for each physical cluster in reach, instead of storing nodes like other objects.
     pub computes_nodes: bool,
+    /// Creates a logical cluster with the objects that the controllers add to each namespace, so that it is ready at
+    /// once. Without it, and in other namespaces, they add them later.
+    pub makes_default_objects: bool,
     /// Registry for metrics, also of other parts of the process.
     pub registry: prometheus::Registry,
 }
@@ -120,6 +123,7 @@ impl ApiServerConfig {
             webhooks: WebhookAddresses::default(),
             hooks: Hooks::default(),
             computes_nodes: false,
+            makes_default_objects: false,
             registry: prometheus::Registry::new(),
         }
     }

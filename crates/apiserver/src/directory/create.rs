@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use portolan_kinds::KindTable;
 use portolan_store::{AccountLimit, DynStore, Expect, SnapshotCounter, StoreError, StoredUsage, Transaction, Write};
-use portolan_strategy::lifecycle::{self, WriteContext};
 use portolan_types::{
     GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, ResourceVersion, Seams, Status, Uid,
 };
@@ -12,10 +10,8 @@ use serde_json::{Value, json};
 
 use crate::errors::{damaged, status_for};
 
-use super::{ClusterLifecycle, ClusterPhase, LogicalCluster, WorkspaceLimits, record};
+use super::{ClusterLifecycle, ClusterPhase, ClusterTemplate, LogicalCluster, WorkspaceLimits, record};
 
-/// Namespaces that every logical cluster starts with.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 /// Number of ids reserved at once. A crash loses the rest of a block; ids are never reused.
 const BLOCK: u64 = 64;
 const ATTEMPTS: usize = 16;
@@ -68,48 +64,34 @@ pub(crate) struct ClusterOwner {
     pub(crate) lifecycle: ClusterLifecycle,
 }
 
-/// Prepares the directory entry and the namespaces of a new logical cluster.
+/// Prepares the directory entry and the initial objects of a new logical cluster.
 pub(crate) fn prepare_cluster(
     id: LogicalClusterId,
     path: LogicalClusterPath,
     owner: Option<ClusterOwner>,
-    seams: &Seams,
-) -> Result<PreparedCluster, Status> {
+    template: &ClusterTemplate,
+) -> PreparedCluster {
     let limits = owner.as_ref().map(|owner| owner.limits.clone()).filter(|limits| !limits.is_none()).map(Box::new);
     let parent = owner.as_ref().map(|owner| owner.parent);
     let (workspace, lifecycle) = owner.map(|owner| (owner.workspace, owner.lifecycle)).unzip();
     let (workspace, lifecycle) = (workspace.flatten(), lifecycle.filter(|own| !own.is_empty()).map(Box::new));
     let initializes = lifecycle.as_ref().is_some_and(|lifecycle| !lifecycle.pending.is_empty());
     let phase = if initializes { ClusterPhase::Initializing } else { ClusterPhase::Ready };
-    let created = seams.now_text();
+    let created = template.seams.now_text();
     let since = ResourceVersion::FIRST;
     let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase, limits, lifecycle };
-    let absent = |key, record| Write { key, expect: Expect::Absent, record: Some(record) };
-    let mut writes = vec![absent(record::key_of(id), record::of(&cluster))];
-    for name in NAMESPACES {
-        writes.push(absent(namespace_key(id, name), Record::of(&namespace(name, seams)?)));
-    }
-    Ok(PreparedCluster { cluster: UncommittedCluster(cluster), writes })
-}
-
-fn namespace_key(id: LogicalClusterId, name: &str) -> ObjectKey {
-    let name = name.parse().expect("the names are constants");
-    ObjectKey::cluster_scoped(id, GroupResource::new("", "namespaces"), name)
-}
-
-fn namespace(name: &str, seams: &Seams) -> Result<Value, Status> {
-    let table = KindTable::builtin();
-    let kind = table.kind_named("", "v1", "Namespace").ok_or_else(|| Status::internal("no kind Namespace"))?;
-    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    lifecycle::prepare_create(&WriteContext::new(table, seams), kind, object, None, Some(name))
+    let entry = Write { key: record::key_of(id), expect: Expect::Absent, record: Some(record::of(&cluster)) };
+    let writes = std::iter::once(entry).chain(template.writes(id)).collect();
+    PreparedCluster { cluster: UncommittedCluster(cluster), writes }
 }
 
 /// Creates `root` in a new store.
 pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<LogicalCluster, Status> {
-    let prepare_cluster = prepare_cluster(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, seams)?;
-    let txn = Transaction { writes: prepare_cluster.writes, ..Transaction::default() };
+    let template = ClusterTemplate::new(seams, None)?;
+    let born = prepare_cluster(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, &template);
+    let txn = Transaction { writes: born.writes, ..Transaction::default() };
     match store.commit(txn).await {
-        Ok(committed) => Ok(prepare_cluster.cluster.since(committed.into_inner().first)),
+        Ok(committed) => Ok(born.cluster.since(committed.into_inner().first)),
         // Another server on the same store created it first.
         Err(StoreError::AlreadyExists { key }) => {
             let stored = store.get(&record::key_of(LogicalClusterId::ROOT)).await.map_err(|e| status_for(&e))?;

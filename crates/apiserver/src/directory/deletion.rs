@@ -113,7 +113,7 @@ mod tests {
     use portolan_types::{Seams, Uid};
     use serde_json::json;
 
-    use crate::directory::{ClusterLifecycle, ClusterOwner, WorkspaceLimits, prepare_cluster};
+    use crate::directory::{ClusterLifecycle, ClusterOwner, ClusterTemplate, WorkspaceLimits, prepare_cluster};
 
     use super::*;
 
@@ -128,7 +128,8 @@ mod tests {
             limits: WorkspaceLimits::default(),
             lifecycle: ClusterLifecycle::default(),
         };
-        let born = prepare_cluster(OWN, "root:a".parse().unwrap(), Some(owner), &Seams::system()).unwrap();
+        let template = ClusterTemplate::new(&Seams::system(), None).unwrap();
+        let born = prepare_cluster(OWN, "root:a".parse().unwrap(), Some(owner), &template);
         store.commit(Transaction { writes: born.writes, ..Transaction::default() }).await.unwrap();
         Directory::load(store).await.unwrap()
     }

@@ -6,6 +6,7 @@ mod index;
 mod lifecycle;
 mod limits;
 mod record;
+mod template;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -33,6 +34,7 @@ pub(crate) use limits::{LIMIT_ANNOTATIONS, MAX_BYTES_ANNOTATION, MAX_OBJECTS_ANN
 
 pub(crate) use create::{ClusterOwner, IdAllocator, UncommittedCluster, found_root, prepare_cluster};
 pub(crate) use record::{key_of, read as read_record, resource as records};
+pub(crate) use template::ClusterTemplate;
 
 /// Logical cluster, as the pipeline knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -80,7 +80,7 @@ async fn create(
     let id = context.ids.next(&storage.store).await?;
     let (limits, lifecycle) = (WorkspaceLimits::default(), ClusterLifecycle::default());
     let owner = ClusterOwner { parent: LogicalClusterId::ROOT, workspace: None, limits, lifecycle };
-    let born = prepare_cluster(id, path, Some(owner), &storage.seams)?;
+    let born = prepare_cluster(id, path, Some(owner), &context.template);
     // Its key makes a second home of the same user impossible.
     let record = Record::of(&json!({"metadata": {"name": label}, "cluster": id.to_string()}));
     let mut commit = ObjectCommit::new(marker.clone(), Expect::Absent, Some(record));

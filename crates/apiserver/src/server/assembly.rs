@@ -20,7 +20,7 @@ use crate::{
     commit::{CommitContext, default_limits},
     config::ConfigError,
     conversion::{ConversionContext, ConvertedEvents},
-    directory::{IdAllocator, found_root},
+    directory::{ClusterTemplate, IdAllocator, found_root},
     kinds::DefinitionCatalog,
     limits::RequestLimiter,
     metrics::Metrics,
@@ -158,7 +158,12 @@ impl SharedParts {
         }
     }
 
-    pub(super) fn writes(&self, config: &ApiServerConfig, reads: &Arc<ReadContext>) -> PipelineContext {
+    pub(super) fn writes(
+        &self,
+        config: &ApiServerConfig,
+        reads: &Arc<ReadContext>,
+        template: ClusterTemplate,
+    ) -> PipelineContext {
         let commits = Arc::new(CommitContext {
             storage: self.storage.clone(),
             kinds: self.kinds.clone(),
@@ -168,7 +173,7 @@ impl SharedParts {
         PipelineContext {
             reads: reads.clone(),
             kinds: self.kinds.clone(),
-            admission: AdmissionChain::new(&config.hooks.admission, self.admission(config, &commits)),
+            admission: AdmissionChain::new(&config.hooks.admission, self.admission(config, &commits, template)),
             commits,
             object_locks: ObjectLocks::new(self.metrics.given_up().clone()),
             planner: config.hooks.planner.clone(),
@@ -176,7 +181,12 @@ impl SharedParts {
         }
     }
 
-    fn admission(&self, config: &ApiServerConfig, commits: &Arc<CommitContext>) -> AdmissionContext {
+    fn admission(
+        &self,
+        config: &ApiServerConfig,
+        commits: &Arc<CommitContext>,
+        template: ClusterTemplate,
+    ) -> AdmissionContext {
         let (storage, rbac) = (self.storage.clone(), self.rbac.clone());
         AdmissionContext {
             storage: storage.clone(),
@@ -191,7 +201,7 @@ impl SharedParts {
                 limits: config.limits.clone(),
                 locks: KeyedMutex::default(),
             },
-            workspaces: WorkspaceContext { storage, rbac, ids: IdAllocator::new(), url: config.public_url() },
+            workspaces: WorkspaceContext { storage, rbac, ids: IdAllocator::new(), template, url: config.public_url() },
             limiter: self.limiter.clone(),
             metrics: self.metrics.clone(),
         }

@@ -29,6 +29,7 @@ use crate::{
     authn::{AccessContext, BootstrapTokens, ClientTrust, Identity, ServiceAccountTokens, TokenKeys},
     authz::{Authorizer, UseGrants},
     commit::default_limits,
+    directory::ClusterTemplate,
     front_proxy::FrontProxies,
     kinds::DefinitionCatalog,
     limits::{FairShare, RequestLimiter},
@@ -102,11 +103,13 @@ impl ApiServer {
         let parts = SharedParts::new(storage, metrics, &config)?;
         let access = Arc::new(parts.access(&config, &tokens, &bootstrap_tokens, &pki)?);
         let reads = Arc::new(parts.reads(&config, &pki));
+        let root_ca = config.makes_default_objects.then_some(&*pki.ca);
+        let template = ClusterTemplate::new(&config.seams, root_ca).map_err(StartError::Directory)?;
         let audit = config.audit.as_ref();
         let auditor = audit.map(|audit| Auditor::open(audit, config.seams.clone(), &config.registry)).transpose()?;
         Ok(Arc::new(Self {
             background: Mutex::new(parts.follow()),
-            writes: Arc::new(parts.writes(&config, &reads)),
+            writes: Arc::new(parts.writes(&config, &reads, template)),
             watches: Arc::new(parts.watches(&reads, &access)),
             failing: FailedHealthChecks::default(),
             aggregated: AggregatedResources::default(),

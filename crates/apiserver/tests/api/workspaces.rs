@@ -48,6 +48,25 @@ async fn built_in_types_are_in_root_and_can_be_changed_there() {
 }
 
 #[tokio::test]
+async fn pods_may_be_made_in_a_workspace_as_soon_as_it_is_created() {
+    let plane = Plane::with(|config| config.makes_default_objects = true).await;
+    let admin = plane.admin();
+    admin.post(WORKSPACES, json!({"metadata": {"name": "shop"}})).await.expect(201);
+    let shop = admin.at("root:shop");
+    for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        let found = shop.get(&path).await.expect(200).json();
+        assert_eq!(found["status"]["phase"], "Active", "{namespace}");
+        let account = shop.get(&format!("{path}/serviceaccounts/default")).await.expect(200).json();
+        let map = shop.get(&format!("{path}/configmaps/kube-root-ca.crt")).await.expect(200).json();
+        assert!(map["data"]["ca.crt"].as_str().is_some_and(|pem| pem.starts_with("-----BEGIN CERTIFICATE")), "{map}");
+        assert_ne!(account["metadata"]["uid"], map["metadata"]["uid"]);
+    }
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web", "image": "web"}]}});
+    shop.post("/api/v1/namespaces/default/pods", pod).await.expect(201);
+}
+
+#[tokio::test]
 async fn the_type_of_a_workspace_is_resolved_when_it_is_created() {
     let plane = Plane::new().await;
     let admin = plane.admin();
