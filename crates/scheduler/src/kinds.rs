@@ -131,6 +131,11 @@ pub(crate) fn services() -> GroupResource {
     GroupResource::new("", "services")
 }
 
+/// Returns the resource by which Services are exported to other physical clusters.
+pub(crate) fn exports() -> GroupResource {
+    GroupResource::new("multicluster.x-k8s.io", "serviceexports")
+}
+
 pub(crate) fn endpoint_slices() -> GroupResource {
     GroupResource::new("discovery.k8s.io", "endpointslices")
 }

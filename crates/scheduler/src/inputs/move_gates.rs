@@ -105,7 +105,8 @@ impl NamespaceReader<'_> {
         Ok(status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default())
     }
 
-    /// Returns the Services and Ingresses that lead to pods with these labels and publish addresses.
+    /// Returns the Services and Ingresses that lead to pods with these labels and publish addresses. An exported Service
+    /// publishes those of its endpoints.
     async fn fronts(&self, labels: &PodLabels) -> Result<Vec<FrontEnd>, StoreError> {
         let services = self.list(kinds::services()).await?;
         let selecting: Vec<_> = services.iter().filter(|(_, service)| selects(service, labels)).collect();
@@ -115,8 +116,8 @@ impl NamespaceReader<'_> {
         let names: BTreeSet<String> = selecting.iter().map(|(key, _)| key.name.to_string()).collect();
         let ingresses = self.list(kinds::ingresses()).await?;
         let leading = ingresses.iter().filter(|(_, ingress)| !backends_of(ingress).is_disjoint(&names));
+        let mut fronts = self.exported(&selecting).await?;
         let balanced = selecting.into_iter().filter(|(_, service)| service["spec"]["type"] == "LoadBalancer");
-        let mut fronts = Vec::new();
         for (key, front) in balanced.chain(leading) {
             let copies = self.status_of(key).await?.clusters.into_iter();
             let published: BTreeSet<Uid> =
@@ -126,6 +127,24 @@ impl NamespaceReader<'_> {
                 let backends = if kind == "ingress" { backends_of(front) } else { [key.name.to_string()].into() };
                 let serving = self.serving(backends.intersection(&names)).await?;
                 fronts.push(FrontEnd { title: format!("{kind}/{}", key.name), published, serving });
+            }
+        }
+        Ok(fronts)
+    }
+
+    /// Returns those of the Services that have a ServiceExport and publish endpoints.
+    async fn exported(&self, services: &[&(ObjectKey, Value)]) -> Result<Vec<FrontEnd>, StoreError> {
+        let mut fronts = Vec::new();
+        for (key, service) in services {
+            let export = ObjectKey { resource: kinds::exports(), ..key.clone() };
+            if self.ctx.objects.store().get(&export).await?.is_none() {
+                continue;
+            }
+            let serving = self.serving(std::iter::once(&key.name.to_string())).await?;
+            let record = PlacementRecord::of(service).unwrap_or_default();
+            let published: BTreeSet<Uid> = &serving - &record.withdrawn;
+            if !published.is_empty() {
+                fronts.push(FrontEnd { title: format!("serviceexport/{}", key.name), published, serving });
             }
         }
         Ok(fronts)

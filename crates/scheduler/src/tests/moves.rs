@@ -133,6 +133,31 @@ async fn an_address_waits_for_a_ready_endpoint_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_endpoints_of_an_exported_service_overlap() {
+    let fleet = Fleet::start(&["east", "west"]).await;
+    let pod = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}});
+    fleet.create(web(), "apps/v1", "Deployment", json!({"spec": {"replicas": 2, "template": pod}})).await;
+    fleet.create(service(), "v1", "Service", json!({"spec": {"selector": {"app": "web"}}})).await;
+    let export = shop("serviceexports.multicluster.x-k8s.io/shop/web");
+    fleet.create(export, "multicluster.x-k8s.io/v1beta1", "ServiceExport", json!({})).await;
+    fleet.placed(&web(), "east").await;
+    fleet.ready(&web(), "east", 2).await;
+    fleet.endpoint("east", true).await;
+    fleet.pin(&web(), "west").await;
+    fleet.placed(&service(), "east west").await;
+    fleet.ready(&web(), "west", 2).await;
+    tokio::time::sleep(seconds(20)).await;
+    let (_, message) = fleet.reason(&web()).await;
+    assert!(message.contains("waiting for a ready endpoint of serviceexport/web on west"), "{message}");
+    fleet.endpoint("west", true).await;
+    fleet.withdrawn(&["east"]).await;
+    tokio::time::sleep(seconds(25)).await;
+    assert_eq!(words(fleet.get(&web()).await.as_ref()), "east west", "for 30 s its pods serve who has the old names");
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(words(fleet.get(&web()).await.as_ref()), "east- west");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_address_with_nothing_ready_behind_it_is_withdrawn_while_another_serves() {
     let fleet = Fleet::balanced().await;
     let spec = json!({"resources": [{"apiGroup": "apps"}], "count": 2});
