@@ -33,7 +33,7 @@ pub(super) async fn watch(config: &UserKubeconfig, request: &Request) -> Result<
             body: Bytes::new(),
             cut: false,
         }),
-        Err(error) => Err(error).context("no WebSocket came about"),
+        Err(error) => Err(error).context("the WebSocket handshake failed"),
     }
 }
 

@@ -258,7 +258,7 @@ pub(super) async fn resolve(
     let found = match found {
         Some(found) if may_use(context, request, &found).await? => found,
         Some(_) | None => {
-            let why = format!("workspace type {wanted:?} does not exist, or its use takes the verb \"use\" on it");
+            let why = format!("workspace type {wanted:?} does not exist, or you lack the verb \"use\" on it");
             return Err(refused(why));
         }
     };

@@ -86,7 +86,7 @@ impl AggregatedVersion {
 
 /// Returns the endpoint of a URL: HTTPS, without a user, query or fragment.
 fn of_url(url: &str, bundle: &Value) -> Result<WebhookEndpoint, String> {
-    let rest = url.strip_prefix("https://").ok_or_else(|| format!("the annotation {URL} is no URL of https"))?;
+    let rest = url.strip_prefix("https://").ok_or_else(|| format!("the annotation {URL} is not an https URL"))?;
     let is_plain = !rest.is_empty() && !rest.contains(['?', '#', '@', '\\']) && !rest.starts_with('/');
     if !is_plain {
         return Err(format!("the annotation {URL} has a user, a query or a fragment, or no host"));

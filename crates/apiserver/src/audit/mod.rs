@@ -97,7 +97,7 @@ impl Auditor {
     pub(crate) async fn flush(&self) {
         let all = futures::future::join_all(self.sinks.iter().map(|sink| sink.queue.flush()));
         if tokio::time::timeout(CLOSING, all).await.is_err() {
-            tracing::warn!("audit events may be lost: a sink does not take them in time");
+            tracing::warn!("audit events may be lost: a sink is too slow");
         }
     }
 }

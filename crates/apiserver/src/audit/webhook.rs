@@ -51,7 +51,7 @@ pub(super) async fn run(
             && let Err(error) = post(&config, &webhook, &batch).await
         {
             metrics.failed("webhook", batch.len());
-            tracing::warn!(%error, events = batch.len(), "audit events are lost: the webhook does not take them");
+            tracing::warn!(%error, events = batch.len(), "audit events are lost: the webhook does not accept them");
         }
         for done in waiting {
             // A caller that has left needs no answer.

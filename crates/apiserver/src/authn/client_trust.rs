@@ -173,7 +173,7 @@ fn check_header_names(config: &RequestHeaderConfig) -> Result<(), ConfigError> {
     for name in [username_headers, uid_headers, group_headers, extra_prefixes].into_iter().flatten() {
         // Headers of other names are not removed from the requests of other clients.
         if HeaderName::from_bytes(name.as_bytes()).is_err() || !name.to_lowercase().starts_with("x-remote-") {
-            let what = format!("{name:?} is no header that begins with X-Remote-");
+            let what = format!("{name:?} is not a header that begins with X-Remote-");
             return Err(ConfigError::Content { path: "--requestheader-*-headers".into(), what });
         }
     }
@@ -280,6 +280,6 @@ mod tests {
             assert_eq!(proxy.user(&stated), None, "{case}");
         }
         let why = check_header_names(&proxy_config(Path::new("x"), "X-User")).unwrap_err().to_string();
-        assert!(why.contains("\"X-User\" is no header that begins with X-Remote-"), "{why}");
+        assert!(why.contains("\"X-User\" is not a header that begins with X-Remote-"), "{why}");
     }
 }

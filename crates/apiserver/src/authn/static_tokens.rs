@@ -39,7 +39,10 @@ impl StaticTokens {
 pub fn parse_token_file(text: &str) -> Result<Vec<StaticToken>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     lines
-        .map(|(at, line)| parse_line(line).ok_or_else(|| format!("line {} is no token,user,uid[,\"groups\"]", at + 1)))
+        .map(|(at, line)| {
+            parse_line(line)
+                .ok_or_else(|| format!("line {} does not have the form token,user,uid[,\"groups\"]", at + 1))
+        })
         .collect()
 }
 
@@ -65,6 +68,9 @@ mod tests {
             ("ann", vec!["dev".into(), "ops".into(), "system:authenticated".into()])
         );
         assert_eq!(tokens.user("s3cre"), None);
-        assert_eq!(parse_token_file("a,b,c\nbroken").err(), Some("line 2 is no token,user,uid[,\"groups\"]".into()));
+        assert_eq!(
+            parse_token_file("a,b,c\nbroken").err(),
+            Some("line 2 does not have the form token,user,uid[,\"groups\"]".into())
+        );
     }
 }

@@ -91,7 +91,7 @@ impl TokenWebhook {
         let answer = self.webhook.post(review.to_string().into(), TIMEOUT).await;
         let answer = answer.map_err(|error: WebhookCallError| error.to_string())?;
         let ReviewAnswer { status } =
-            serde_json::from_slice(&answer).map_err(|_| "the answer is no TokenReview".to_owned())?;
+            serde_json::from_slice(&answer).map_err(|_| "the answer is not a TokenReview".to_owned())?;
         let ReviewStatus { authenticated, user: ReviewedUser { username, uid, groups, extra }, audiences } = status;
         if !authenticated {
             return Ok(None);

@@ -91,7 +91,7 @@ pub fn read_encryption_config(path: &Path) -> Result<Keyring, ConfigError> {
 
 fn parse(text: &[u8]) -> Result<Keyring, String> {
     // Errors of the parser quote lines, which may be keys.
-    let tree = decode_any(MediaType::Yaml, text).map_err(|_| "is no YAML or JSON".to_owned())?;
+    let tree = decode_any(MediaType::Yaml, text).map_err(|_| "is not YAML or JSON".to_owned())?;
     let word = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
     if word("apiVersion") != VERSION || word("kind") != KIND {
         return Err(format!("expected {KIND} of {VERSION}"));

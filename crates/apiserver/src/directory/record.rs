@@ -84,7 +84,7 @@ pub(super) fn of(cluster: &LogicalCluster) -> Record {
 pub(crate) fn read(stored: &StoredObject) -> Result<LogicalCluster, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
     parse(&value, stored.created).ok_or_else(|| {
-        log(&stored.key, &"a directory entry lacks what it must have");
+        log(&stored.key, &"a directory entry lacks a required field");
         Status::internal("a directory entry is damaged")
     })
 }

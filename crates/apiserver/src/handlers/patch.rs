@@ -166,7 +166,7 @@ impl<'a> Patch<'a> {
             PatchFormat::Strategic => {
                 patch::strategic_merge(&self.target.table, self.target.kind.schema, old, &self.tree)
             }
-            PatchFormat::Apply => Err(Status::bad_request("an apply patch is not taken here")),
+            PatchFormat::Apply => Err(Status::bad_request("apply patches are not supported here")),
         }
     }
 

@@ -121,7 +121,8 @@ pub trait PodStreams: Send + Sync {
     /// after the upgrade was taken out of the request's extensions.
     fn proxy(&self, request: ProxyRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>> {
         drop(request);
-        let refused = Status::new(Reason::ServiceUnavailable, "nothing runs here that requests could be passed to");
+        let refused =
+            Status::new(Reason::ServiceUnavailable, "no application runs here to which requests could be forwarded");
         Box::pin(std::future::ready(Err(refused)))
     }
 

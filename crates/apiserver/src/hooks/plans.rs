@@ -59,7 +59,7 @@ pub fn check_whole_object(path: &str, object: &Value) -> Result<Value, Vec<Statu
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let table = KindTable::builtin();
     let gvk = GroupVersionKind::parse(text("apiVersion"), text("kind")).map_err(|error| one(error.to_string()))?;
-    let kind = table.kind(&gvk).ok_or_else(|| one(format!("Invalid value: {gvk} is no kind of this server")))?;
+    let kind = table.kind(&gvk).ok_or_else(|| one(format!("Invalid value: {gvk} is not a kind of this server")))?;
     let body = object.to_string();
     let decoded = decode::decode(table, kind, MediaType::Json, body.as_bytes(), FieldValidation::Strict);
     let mut object = decoded.map_err(|status| one(format!("Invalid value: {}", status.message())))?.object;

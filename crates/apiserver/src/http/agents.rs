@@ -70,7 +70,7 @@ async fn connect(api: &ApiServer, call: &RequestContext) -> Result<Response<Body
     let AgentAccess::Certified(agent) = call.identity.agent_access() else { return Err(Status::unauthorized()) };
     check_registered(api, &agent).await?;
     let gateway = api.config.hooks.agents.as_ref();
-    let unserved = || Status::new(Reason::ServiceUnavailable, "this server takes no connections of agents");
+    let unserved = || Status::new(Reason::ServiceUnavailable, "this server does not accept connections of agents");
     let gateway = gateway.ok_or_else(unserved)?;
     let (body, end) = {
         let mut extensions = call.extensions.lock();
@@ -91,7 +91,7 @@ async fn check_registered(api: &ApiServer, agent: &AgentId) -> Result<(), Status
         return Ok(());
     }
     let why = format!(
-        "the physical cluster {} of this credential is not registered any more; make a token for the present one: portolan token create --cluster {}",
+        "the physical cluster {} of this credential is not registered any more; create a token for the present one: portolan token create --cluster {}",
         agent.name, agent.name
     );
     Err(Status::new(Reason::Forbidden, why))

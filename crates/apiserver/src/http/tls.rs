@@ -195,7 +195,7 @@ fn provider(config: &ServingConfig) -> Result<CryptoProvider, ConfigError> {
     let mut provider = ring::default_provider();
     let known: Vec<String> = provider.cipher_suites.iter().map(|suite| suite_name(suite.suite())).collect();
     if let Some(other) = config.cipher_suites.iter().find(|name| !known.contains(name)) {
-        let what = format!("{other:?} is no cipher suite of this server; it has {}", known.join(", "));
+        let what = format!("{other:?} is not a cipher suite of this server, which has {}", known.join(", "));
         return Err(ConfigError::Content { path: "--tls-cipher-suites".into(), what });
     }
     if !config.cipher_suites.is_empty() {

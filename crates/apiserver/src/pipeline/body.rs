@@ -72,7 +72,10 @@ impl StreamedBody {
 /// 413 when it is too large, 415 when it is compressed, 400 when it ends early, 429 when there is no memory for it.
 pub(super) async fn read(headers: &HeaderMap, body: RequestBody, charge: &MemoryCharge) -> Result<Bytes, Status> {
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        return Err(Status::new(Reason::UnsupportedMediaType, "request bodies are not taken in a content encoding"));
+        return Err(Status::new(
+            Reason::UnsupportedMediaType,
+            "request bodies with a content encoding are not supported",
+        ));
     }
     let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
     let mut body = pin!(body);

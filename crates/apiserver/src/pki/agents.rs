@@ -31,7 +31,7 @@ impl AgentCertificateRequest {
     /// # Errors
     /// 400 for text that is not a request, or is not signed by its key; 403 for another identity.
     pub(crate) fn parse(pem: &str, agent: &AgentId) -> Result<Self, Status> {
-        let invalid = |why: String| Status::bad_request(format!("request is no certificate signing request: {why}"));
+        let invalid = |why: String| Status::bad_request(format!("request is not a certificate signing request: {why}"));
         if pem.len() > MAX_REQUEST {
             return Err(invalid(format!("it is longer than {MAX_REQUEST} bytes")));
         }

@@ -85,7 +85,7 @@ impl KeyFolder {
             return Ok(());
         }
         let what = format!(
-            "is missing; put it back, or remove {other} too: then no kubeconfig and no token of before holds any more"
+            "is missing; restore it, or remove {other} too, which invalidates all existing kubeconfigs and tokens"
         );
         Err(self.wrong(&missing, what))
     }

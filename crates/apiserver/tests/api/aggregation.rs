@@ -121,7 +121,7 @@ async fn rights_and_addresses_are_checked_here() {
     assert_eq!(*server.connections.lock(), 0);
     let admin = open.admin();
     for (url, why) in [
-        ("http://127.0.0.1:1", "is no URL of https"),
+        ("http://127.0.0.1:1", "is not an https URL"),
         ("https://user@127.0.0.1:1", "has a user"),
         ("https://169.254.169.254", "169.254.169.254"),
     ] {

@@ -164,7 +164,7 @@ impl Pane {
     }
 }
 
-fn shown(list: &Value) -> Vec<String> {
+fn item_names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().unwrap().iter();
     let text = |item: &Value| {
         let cluster = item["metadata"]["annotations"]["portolan.dev/cluster"].as_str().unwrap();
@@ -181,9 +181,9 @@ async fn a_list_merges_all_or_named_physical_clusters() {
     pane.members.set("north", Member::Pods(vec![], 3));
     let all = pane.admin().get(&format!("{PODS}all")).await.expect(200).json();
     assert_eq!((&all["kind"], &all["apiVersion"]), (&json!("PodList"), &json!("v1")));
-    assert_eq!(shown(&all), ["east/web", "east/db", "west/web"]);
+    assert_eq!(item_names(&all), ["east/web", "east/db", "west/web"]);
     let named = pane.admin().get(&format!("{PODS}west,north&labelSelector=a%3Db")).await.expect(200).json();
-    assert_eq!(shown(&named), ["west/web"]);
+    assert_eq!(item_names(&named), ["west/web"]);
     let requests = pane.members.requests.lock().unwrap().clone();
     assert!(requests.contains(&"west admin /api/v1/pods?labelSelector=a%3Db&limit=500".to_owned()), "{requests:?}");
     for (path, code) in [
@@ -224,12 +224,12 @@ async fn gaps_are_named_and_an_outage_is_no_empty_list() {
     pane.members.set("c", Member::Text(r#"{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[7]}"#));
     pane.members.set("d", Member::Refusing(403, "you may not"));
     let answer = pane.admin().get(&format!("{PODS}all")).await.expect(200);
-    assert_eq!(shown(&answer.json()), ["a/web"]);
+    assert_eq!(item_names(&answer.json()), ["a/web"]);
     let warnings: Vec<&str> =
         answer.headers.get_all("warning").iter().map(|warning| warning.to_str().unwrap()).collect();
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert!(warnings[0].contains("\\\"b\\\" is missing: it does not answer in time"), "{warnings:?}");
-    assert!(warnings[1].contains("\\\"c\\\" is missing: its answer makes no sense"), "{warnings:?}");
+    assert!(warnings[1].contains("\\\"c\\\" is missing: its answer is invalid"), "{warnings:?}");
     assert!(warnings[2].contains("\\\"d\\\" is missing: you may not"), "{warnings:?}");
     pane.admin().get(&format!("{PODS}b,c,d")).await.expect(503);
     assert_eq!(pane.admin().get(&format!("{PODS}d")).await.expect(403).message(), "you may not");
@@ -244,7 +244,7 @@ async fn pages_come_in_the_order_of_the_names() {
     let whole = pane.admin().get(&format!("{PODS}all")).await.expect(200).json();
     loop {
         let page = pane.admin().get(&format!("{PODS}all&limit=2&continue={token}")).await.expect(200).json();
-        pages.push(shown(&page));
+        pages.push(item_names(&page));
         match page["metadata"]["continue"].as_str() {
             Some(next) => token = next.to_owned(),
             None => {
@@ -277,7 +277,7 @@ async fn each_physical_cluster_needs_the_right_to_its_proxy() {
     ann.get(&format!("{PODS}nowhere")).await.expect(403);
     admin.merge(&format!("{roles}/pane"), rules(&["east"])).await.expect(200);
     let answer = ann.get(&format!("{PODS}all")).await.expect(200);
-    assert_eq!(shown(&answer.json()), ["east/web"]);
+    assert_eq!(item_names(&answer.json()), ["east/web"]);
     assert!(answer.headers["warning"].to_str().unwrap().contains("1 physical clusters are left out"));
     let refused = ann.get(&format!("{PODS}east,west")).await.expect(403);
     assert!(refused.message().contains("physicalclusters/proxy"), "{}", refused.message());

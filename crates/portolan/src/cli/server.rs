@@ -283,7 +283,8 @@ mod tests {
         std::fs::write(&file, "s3cret,ann,7\ns3cret\n").unwrap();
         let why = tokens(&file).err().unwrap().to_string();
         assert!(
-            why.ends_with("tokens.csv: line 2 is no token,user,uid[,\"groups\"]") && !why.contains("s3cret"),
+            why.ends_with("tokens.csv: line 2 does not have the form token,user,uid[,\"groups\"]")
+                && !why.contains("s3cret"),
             "{why}"
         );
     }

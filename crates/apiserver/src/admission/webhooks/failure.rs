@@ -32,7 +32,7 @@ impl WebhookFailure {
             Self::Denied(status) | Self::Refused(status) => Err(status),
             Self::Calling(why) if webhook.fails_open => {
                 let (cluster, configuration, webhook) = (&request.cluster.path, &webhook.configuration, &webhook.name);
-                tracing::warn!(%cluster, configuration, webhook, why, "webhook call failed, request goes on (failurePolicy Ignore)");
+                tracing::warn!(%cluster, configuration, webhook, why, "webhook call failed, request continues (failurePolicy Ignore)");
                 request.annotate("failed-open", webhook);
                 Ok(())
             }

@@ -193,7 +193,7 @@ impl ClaimRule {
                 None => Err(format!("required claim {claim} not present in ID token")),
                 Some(Value::String(own)) if own == value => Ok(()),
                 Some(Value::String(_)) => Err(format!("required claim {claim} value does not match")),
-                Some(_) => Err(format!("claim {claim} is no text")),
+                Some(_) => Err(format!("claim {claim} is not a string")),
             },
             Self::Expression(rule) => rule.check("claims", claims),
         }
@@ -233,7 +233,7 @@ impl ClaimSource {
             Self::Claim { name, prefix } => match claims.get(name) {
                 Some(Value::String(text)) if text.is_empty() => Ok(String::new()),
                 Some(Value::String(text)) => Ok(format!("{prefix}{text}")),
-                Some(_) => Err(format!("claim {name} is no text")),
+                Some(_) => Err(format!("claim {name} is not a string")),
                 None => Err(format!("claim {name} not present")),
             },
             Self::Expression(expression) => match evaluate(expression, "claims", claims)? {

@@ -133,7 +133,7 @@ impl JwtIssuer {
 }
 
 fn unavailable(why: String) -> Status {
-    Status::new(portolan_types::Reason::ServiceUnavailable, format!("the issuer cannot be asked: {why}"))
+    Status::new(portolan_types::Reason::ServiceUnavailable, format!("the issuer cannot be reached: {why}"))
 }
 
 fn secret(seams: &Seams) -> String {

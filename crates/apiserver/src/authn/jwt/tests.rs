@@ -197,7 +197,7 @@ async fn tokens_with_faults_are_refused_with_a_reason() {
         ("no expiry", json!({}), json!({"exp": null}), "the token has no expiry"),
         ("from tomorrow on", json!({}), json!({"nbf": NOW + 301}), "the token is not valid yet"),
         ("another audience", json!({}), json!({"aud": ["portolan2"]}), "the token is meant for another audience"),
-        ("no name", json!({}), json!({"sub": null}), "claim sub is no text"),
+        ("no name", json!({}), json!({"sub": null}), "claim sub is not a string"),
         (
             "groups of another type",
             json!({}),

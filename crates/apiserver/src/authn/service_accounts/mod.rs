@@ -46,10 +46,10 @@ pub enum TokenError {
     #[error("the token is not meant for this server")]
     Audience,
     /// The account or the bound object is gone.
-    #[error("the token's account or bound object is gone")]
+    #[error("the token's account or bound object was deleted")]
     Gone,
     /// Claims that no token of this server has.
-    #[error("the token's claims are none of ours")]
+    #[error("the token's claims were not written by this server")]
     BoundClaims,
     /// The store failed.
     #[error(transparent)]

@@ -202,7 +202,7 @@ impl WebhookAuthorizer {
             Err(error) => return self.failed(&error.to_string()),
         };
         let Ok(ReviewAnswer { status }) = serde_json::from_slice(&answer) else {
-            return self.failed("the answer is no SubjectAccessReview");
+            return self.failed("the answer is not a SubjectAccessReview");
         };
         let ReviewStatus { allowed, denied, reason } = status;
         let decision = match (allowed, denied) {

@@ -185,7 +185,7 @@ pub(super) fn unreachable(why: &str) -> Status {
 }
 
 pub(super) fn garbled(why: &str) -> Status {
-    Status::foreign(502, "BadGateway", format!("its answer makes no sense: {why}"), None)
+    Status::foreign(502, "BadGateway", format!("its answer is invalid: {why}"), None)
 }
 
 #[cfg(test)]

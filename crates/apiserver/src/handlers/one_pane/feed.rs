@@ -100,7 +100,7 @@ impl LineReader {
                 return Err(unreachable("an event is too large"));
             }
             let frame = tokio::time::timeout_at(self.silent_at, self.body.frame()).await;
-            match frame.map_err(|_| unreachable("a watch has gone silent"))? {
+            match frame.map_err(|_| unreachable("a watch sent nothing for too long"))? {
                 None => return Ok(None),
                 Some(frame) => {
                     let frame = frame.map_err(|error| unreachable(&error.to_string()))?;

@@ -16,7 +16,7 @@ pub(super) struct MemberItem<'a> {
 
 /// Answer of a physical cluster that is not what was requested.
 #[derive(Debug, thiserror::Error)]
-#[error("its answer makes no sense: {0}")]
+#[error("its answer is invalid: {0}")]
 pub(super) struct GarbledAnswer(pub(super) String);
 
 impl From<serde_json::Error> for GarbledAnswer {

@@ -85,7 +85,7 @@ impl MemberPage {
         let text: ListText<'_> = serde_json::from_str(body.text()?).map_err(|error| garbled(&error.to_string()))?;
         let is_list = (text.kind == "Table") == is_table && (is_table || text.kind.ends_with("List"));
         if !is_list || text.kind.len() > MAX_KIND || !is_version(&text.metadata.version) {
-            return Err(garbled("it is no list with a resourceVersion"));
+            return Err(garbled("it is not a list with a resourceVersion"));
         }
         let count = text.items.as_ref().or(text.rows.as_ref()).map_or(0, Vec::len);
         let (kind, ListMetadata { version, next }) = (text.kind, text.metadata);

@@ -47,7 +47,7 @@ impl<'a> MemberTable<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, GarbledAnswer> {
         let kind = RawFields::parse(text)?.string("kind");
         if kind.as_deref() != Some("Table") {
-            return Err(GarbledAnswer("it is no table".into()));
+            return Err(GarbledAnswer("it is not a table".into()));
         }
         Ok(serde_json::from_str(text)?)
     }

@@ -153,7 +153,7 @@ impl FlattenedNames {
         let direction = Direction::Store(known.as_ref().unwrap_or(&self.hashed));
         let rewriter = Rewriter { cluster, direction, surface: &self.surface, table, kind };
         rewriter.rewrite(value).map_err(|foreign| {
-            let why = format!("{:?} is no name in the workspace of the object", foreign.0);
+            let why = format!("{:?} is not a name in the workspace of the object", foreign.0);
             Status::forbidden(&kind.group_resource(), object::name(value), why)
         })?;
         remove_marks(kind, value, old);

@@ -97,7 +97,7 @@ impl WebSocketHandshake {
                         tracing::debug!(%error, "a WebSocket ended with an error");
                     }
                 }
-                Err(error) => tracing::debug!(%error, "no WebSocket came about"),
+                Err(error) => tracing::debug!(%error, "the WebSocket handshake failed"),
             }
         })
     }

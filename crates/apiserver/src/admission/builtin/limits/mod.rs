@@ -49,8 +49,7 @@ pub(super) async fn mutate(
 /// 403 beyond the limit.
 fn check_text_size(request: &AdmissionRequest<'_>, ranges: &[Value], pod: &Value) -> Result<(), Status> {
     if text_size(ranges, pod) > MAX_BYTES {
-        let why =
-            format!("what the LimitRanges of its namespace say of its containers takes more than {MAX_BYTES} bytes");
+        let why = format!("the limits that LimitRanges set on its containers take more than {MAX_BYTES} bytes");
         Err(forbidden(request, Some(pod), why))
     } else {
         Ok(())
