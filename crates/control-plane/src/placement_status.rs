@@ -108,7 +108,7 @@ fn ready(placed: &PlacedObject<'_>, state: &CopyStatus) -> i64 {
 }
 
 /// Returns true for a current copy of a scaled custom kind that reports no number of replicas, where another copy
-/// reports none either: nothing counts them, and a move would wait for ever.
+/// reports none either: nothing counts them, and a move would wait forever.
 fn is_uncounted(placed: &PlacedObject<'_>, state: &CopyStatus, states: &[CopyStatus]) -> bool {
     let Some(scale) = placed.scale else { return false };
     let is_silent = |state: &CopyStatus| {

@@ -36,7 +36,7 @@ fn status_of<'a>(cluster: &'a ClusterInfo, workload: &Workload) -> Option<&'a Cu
     about.max_by_key(|entry| entry.versions.len())
 }
 
-/// Checks that a physical cluster takes and serves the kind. A copy that is there stays.
+/// Checks that a physical cluster takes and serves the kind. An existing copy stays.
 pub(crate) fn check(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     let workload = ctx.question.workload;
     if workload.role != Role::Explicit || ctx.is_here(cluster) {

@@ -290,7 +290,7 @@ fn resource_message(ctx: &FilterContext, _: &ClusterFacts) -> String {
     format!("it does not take {}", ctx.question.workload.resource)
 }
 
-/// Checks readiness. A copy that is there may run on, so it stays.
+/// Checks readiness. An existing copy may run on, so it stays.
 fn ready(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     pass_if(cluster.info.is_ready() || ctx.is_here(cluster), ExclusionReason::NotReady)
 }
@@ -323,7 +323,7 @@ fn taints_message(ctx: &FilterContext, cluster: &ClusterFacts) -> String {
     }
 }
 
-/// Checks the room. A copy that is there stays, even if it does not fit any more.
+/// Checks the room. An existing copy stays, even if it does not fit any more.
 fn room(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     if ctx.is_here(cluster) {
         return Ok(());

@@ -40,13 +40,13 @@ pub enum IllegalStep {
         /// Physical cluster of the leaving copy.
         leaving: String,
     },
-    /// A copy of a StatefulSet gets ordinals that another one may still have, or loses some while it is there.
+    /// A copy of a StatefulSet gets ordinals that another one may still have, or loses some while it exists.
     #[error("the copy on {name} does not have its ordinals for itself, or not those from before")]
     Ordinals {
         /// Physical cluster.
         name: String,
     },
-    /// A copy of a Job gets other completions while it is there.
+    /// A copy of a Job gets other completions while it exists.
     #[error("the copy on {name} has {now} completions, and had {before}")]
     Completions {
         /// Physical cluster.

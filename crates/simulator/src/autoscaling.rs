@@ -38,7 +38,7 @@ enum ScalingDecision {
     NoMetrics(&'static str, String),
 }
 
-/// Decides about a target with so many replicas. Pure.
+/// Decides about a target with this number of replicas. Pure.
 fn decide(autoscaler: &Value, replicas: i64) -> ScalingDecision {
     let least = number(autoscaler, "/spec/minReplicas").unwrap_or(1);
     let most = number(autoscaler, "/spec/maxReplicas").unwrap_or(i64::MAX);

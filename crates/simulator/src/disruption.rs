@@ -155,7 +155,7 @@ impl DisruptionController {
         }
         self.plane
             .force(key, |current| {
-                // The API server evicts by its status: what has changed there since is not overwritten.
+                // The API server evicts by the budget's status: newer changes there are not overwritten.
                 let fresh = current["status"]["disruptedPods"] == budget["status"]["disruptedPods"];
                 let differs = current["status"] != status;
                 if fresh && differs {

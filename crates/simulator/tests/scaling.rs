@@ -16,15 +16,15 @@ const WRITES_PER_POD: usize = 15;
 const FEW: usize = 40;
 const MANY: usize = 240;
 
-/// Reads and writes while so many pods of a workload get ready, and go again.
+/// Counts reads and writes while this number of pods becomes ready and is deleted again.
 struct Case {
     kind: &'static str,
     path: &'static str,
-    /// The workload of so many pods.
+    /// The workload with this number of pods.
     of: fn(usize) -> Value,
     /// Pointer to the number of pods that are ready, or done.
     ready: &'static str,
-    /// Nodes for so many pods.
+    /// Nodes for this number of pods.
     nodes: fn(usize) -> usize,
 }
 

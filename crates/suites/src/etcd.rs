@@ -189,7 +189,7 @@ fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A start needs no write where the store is there already.
+/// Checks that a start does not write if the store exists already.
 fn without_room(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     let etcd = Etcd::start_with(tools, &dir.join("etcd"), &["--quota-backend-bytes=33554432"])?;
     let flags = ["--store=etcd", &format!("--etcd-endpoints={}", etcd.url())];

@@ -374,7 +374,7 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
         day::run(&mut report, &program, &tools, &work.path().join("day"), options.update)?;
     }
     if selection.wants(Suite::Traffic) {
-        // The full suite of ten minutes runs only on request.
+        // The long outage of ten minutes runs only with `--all`.
         let outage = Duration::from_secs(if options.all { 600 } else { 60 });
         traffic::run(&mut report, &program, &tools, &work.path().join("traffic"), outage)?;
     }

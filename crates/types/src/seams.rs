@@ -51,7 +51,7 @@ impl Seams {
         }
     }
 
-    /// Returns the present moment as `metadata.creationTimestamp` has it: RFC 3339, UTC, whole seconds.
+    /// Returns the present moment as `metadata.creationTimestamp` is written: RFC 3339, UTC, whole seconds.
     pub fn now_text(&self) -> String {
         seconds_text(self.clock.now())
     }
@@ -122,7 +122,7 @@ pub fn seconds_text(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Formats `at` in RFC 3339, UTC, six decimals, as `MicroTime` has it.
+/// Formats `at` in RFC 3339, UTC, six decimals, like `MicroTime`.
 pub fn micros_text(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

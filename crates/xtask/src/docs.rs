@@ -43,7 +43,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Installs mdBook into the folder of the tools, unless it is there.
+/// Installs mdBook into the folder of the tools, unless it exists.
 fn installed() -> Result<PathBuf> {
     let root = repository().join("target/mdbook").join(MDBOOK);
     let program = root.join("bin/mdbook");

@@ -10,8 +10,7 @@ use super::pending_write::PendingWrite;
 
 /// Refuses a new physical cluster whose name is used in an ancestor of its workspace.
 ///
-/// # Errors
-/// 409 for such a name.
+/// # Errors 409 for such a name.
 pub(super) async fn check_name(storage: &StorageContext, write: &mut PendingWrite<'_>) -> Result<(), CommitError> {
     let (request, commit) = (write.request, &mut *write.commit);
     for ancestor in storage.directory.lineage(request.cluster.id).iter().skip(1) {

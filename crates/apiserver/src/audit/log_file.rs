@@ -1,4 +1,4 @@
-//! Audit log file with rotation by size, and removal of old files by number and age, as kube-apiserver has it.
+//! Audit log file with rotation by size, and removal of old files by number and age, as in kube-apiserver.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -51,11 +51,11 @@ pub struct LogicalCluster {
     pub created: String,
     /// First revision. Earlier revisions may belong to another logical cluster of the same path.
     pub since: ResourceVersion,
-    /// Phase of its life.
+    /// Lifecycle phase.
     pub phase: ClusterPhase,
-    /// Its own limits; few have any.
+    /// Its own limits, which few logical clusters have.
     pub limits: Option<Box<WorkspaceLimits>>,
-    /// Its initializers and terminators; few have any.
+    /// Its initializers and terminators, which few logical clusters have.
     pub lifecycle: Option<Box<ClusterLifecycle>>,
 }
 

@@ -1,4 +1,4 @@
-//! Whatever is large is read and sent slice by slice, and is one state all the same.
+//! Whatever is large is read and sent slice by slice, and is one state nevertheless.
 
 use std::{sync::Arc, time::Duration};
 

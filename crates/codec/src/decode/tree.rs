@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::walk::{Step, Walk};
 
-/// Reads any value. The last of duplicate keys wins; a walk notes that they are there twice.
+/// Reads any value. The last of duplicate keys wins; a walk notes that they occur twice.
 #[derive(Clone, Copy)]
 pub(super) struct Tree<'w, 't> {
     walk: Option<&'w Walk<'t>>,

@@ -54,7 +54,7 @@ fn duration_text(nanoseconds: i64) -> String {
     }
 }
 
-/// Returns the `PodMetrics` of an upstream pod from those of the pod downstream; `None` if they make no sense.
+/// Returns the `PodMetrics` of an upstream pod from those of the pod downstream; `None` if they are invalid.
 /// Containers that the pod does not have upstream, such as injected ones, are left out.
 pub(super) fn pod(pod: &Value, item: &Value) -> Option<Value> {
     let measurement = Measurement::of(item)?;
@@ -83,7 +83,7 @@ fn has_container(pod: &Value, name: &str) -> bool {
 pub(super) struct NodeUsage(Option<(Measurement, BTreeMap<&'static str, Quantity>)>);
 
 impl NodeUsage {
-    /// Adds the `NodeMetrics` of a node, unless they make no sense.
+    /// Adds the `NodeMetrics` of a node, unless they are invalid.
     pub(super) fn add(&mut self, item: &Value) {
         let Some((measurement, own)) = Measurement::of(item).zip(amounts(&item["usage"])) else { return };
         let (at, mut all) = self.0.take().unwrap_or_else(|| (measurement, BTreeMap::new()));

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 /// Returns why a binding cannot serve the definitions in `wanted`, given all definitions of its logical cluster.
 pub(super) fn conflict(binding: &Value, wanted: &[Arc<Definition>], present: &[Arc<Definition>]) -> Option<String> {
-    // What the binding serves already is replaced. What has left the export stays, and keeps its names.
+    // Definitions that the binding serves already are replaced. Those that have left the export stay, and keep their
+    // names.
     let is_wanted = |resource: &GroupResource| wanted.iter().any(|wanted| wanted.resource == *resource);
     let own = apis::bound_resources(binding).map(|(resource, _)| resource).filter(is_wanted);
     let own: BTreeSet<GroupResource> = own.collect();

@@ -67,7 +67,7 @@ impl BindingController {
             }
         };
         for_each_concurrently(staying.map(|stored| stored.key), delete).await?;
-        // An object that was created before the binding began to end may have come since.
+        // An object that was created before the deletion of the binding began may have appeared since.
         request.limit = Some(1);
         let left = self.plane.store().range(request).await?;
         Ok(left.objects.is_empty() && left.damaged.is_empty())

@@ -163,7 +163,7 @@ pub(super) async fn state(
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Present })
 }
 
-/// Returns the state of an owner that is not stored. It may be shown all the same: roles that all logical clusters
+/// Returns the state of an owner that is not stored. It may be shown nevertheless: roles that all logical clusters
 /// share, a logical cluster's own face.
 fn unstored(plane: &Plane, kind: &Kind, key: &ObjectKey, reference: &OwnerRef) -> OwnerState {
     match plane.kinds().uid_unstored(key) {

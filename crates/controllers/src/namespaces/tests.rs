@@ -13,7 +13,7 @@ struct Failing {
     inner: DynStore,
     maps: Arc<AtomicBool>,
     kinds: Arc<AtomicBool>,
-    /// A ConfigMap is made, once, when Events are looked for, which come last.
+    /// Creates a ConfigMap once, when the controller lists Events, which come last.
     behind: Arc<AtomicBool>,
 }
 

@@ -131,7 +131,7 @@ impl PlacementDecision {
         Self { chosen: Vec::new(), limits: BTreeMap::new(), outcome: DecisionOutcome::Refused(refusal), ..self }
     }
 
-    /// Returns the ranges of a divided StatefulSet that goes to `chosen` instead, sorted by name: copies that are there
+    /// Returns the ranges of a divided StatefulSet that goes to `chosen` instead, sorted by name: existing copies
     /// keep theirs, and the others get the next ordinals that none of these has. Empty if no ordinals are divided, or
     /// if a copy is to have all of them.
     pub fn ordinals_for(&self, chosen: &[ChosenCluster], record: &PlacementRecord) -> BTreeMap<Uid, OrdinalRange> {

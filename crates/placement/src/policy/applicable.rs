@@ -121,7 +121,7 @@ impl<'a> ApplicablePolicies<'a> {
         own.into_iter().chain(self.constraints.iter().copied()).filter(|p| p.policy.fault().is_none())
     }
 
-    /// Returns the policies that suspend anything, with what they suspend.
+    /// Returns the policies that suspend anything, with the suspended parts.
     pub(crate) fn suspensions(&self) -> impl Iterator<Item = (&'a LeveledPolicy, &'a Suspension)> {
         let all = self.holding(false).map(|p| (p, &p.policy.spec.suspend));
         all.filter(|(_, suspension)| !suspension.is_empty())

@@ -45,7 +45,7 @@ pub struct RolloutInputs<'a> {
     pub now: i64,
 }
 
-/// Adds the state of the rollout to the record of a step, and the sentence about what it waits for.
+/// Adds the state of the rollout to the record of a step, and the sentence about the condition that it waits for.
 pub fn with_rollout(mut step: PlacementStep, by: &RolloutInputs) -> PlacementStep {
     let rules = ApplicablePolicies::of(by.workload, by.policies);
     let rollout = rules.winner.and_then(|policy| policy.policy.spec.rollout.as_ref());

@@ -110,7 +110,7 @@ pub(crate) fn select<'a>(
     }
 }
 
-/// Keeps the copies that are there, and takes no further ones.
+/// Keeps the existing copies, and takes no further ones.
 fn with_lack(selection: ClusterSelection<'_>, lack: String) -> ClusterSelection<'_> {
     let taken = selection.taken.into_iter().map(|candidate| (candidate, ExclusionReason::SpreadGroups));
     let stays = |candidate: &Candidate| candidate.here || candidate.held.is_some();

@@ -51,7 +51,7 @@ impl SpreadDomains {
         self.value(candidate).is_some_and(|value| self.closed.contains(value))
     }
 
-    /// Returns true if one more copy there keeps the spread, with `left` copies to come.
+    /// Returns true if one more copy there keeps the spread, with `left` further copies to place.
     pub(super) fn allows(&self, candidate: &Candidate, left: usize) -> bool {
         let Some(taken) = self.value(candidate).and_then(|value| self.taken.get(value)) else { return false };
         let least = self.taken.values().min().copied().unwrap_or(0);

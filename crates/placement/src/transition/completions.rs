@@ -11,7 +11,7 @@ use super::TransitionBuilder;
 use crate::divide::{ReplicaShare, divide};
 
 impl TransitionBuilder<'_> {
-    /// Returns the completions of each copy after this step. Copies that are there keep theirs, and those that arrive
+    /// Returns the completions of each copy after this step. Existing copies keep theirs, and those that arrive
     /// share the rest, in proportion to the pods that they run at once.
     pub(super) fn settle_completions(&self, previous: &PlacementRecord) -> BTreeMap<Uid, i64> {
         let is_same_stay = |copy: &PlacedCopy| previous.on(&copy.uid).is_some_and(|before| before.epoch == copy.epoch);

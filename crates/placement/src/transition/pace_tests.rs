@@ -89,7 +89,7 @@ fn an_address_is_withdrawn_before_its_copy_leaves_and_after_another_is_there() {
 
 #[test]
 fn an_address_is_published_only_once_an_endpoint_is_ready_behind_it() {
-    // The load balancer of the new place is there from an earlier stay.
+    // The load balancer on the new physical cluster exists from an earlier stay.
     let mut move_ = Move::of(deployment(2)).published("service/web", &["east", "west"]);
     move_.serve(&["east"]);
     move_.after(0);

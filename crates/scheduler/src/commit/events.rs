@@ -37,7 +37,7 @@ pub(crate) fn placement_event(
     Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) })
 }
 
-/// Returns the message of the Event `FailedCreate`, as the controller of the kind has it.
+/// Returns the message of the Event `FailedCreate`, as the controller of the kind words it.
 fn failed_create(owner: &Value, refusal: &str) -> String {
     let name = object::name(owner);
     match owner["kind"].as_str() {

@@ -11,7 +11,7 @@ use crate::{
     scheduler::SchedulerError,
 };
 
-/// Reason of a Pod or a template that scheduling gates keep from being placed, as kube-scheduler has it.
+/// Reason of a Pod or a template that scheduling gates keep from being placed, as kube-scheduler words it.
 pub(crate) const SCHEDULING_GATED: &str = "SchedulingGated";
 
 fn gates(pod: &Value) -> Vec<&str> {

@@ -26,7 +26,7 @@ pub(super) struct MoveProgress {
     pub(super) is_settled: bool,
     /// Reason in one word for which the move does not begin or was taken back, if that is so.
     pub(super) refusal: Option<String>,
-    /// Sentence about what it waits for.
+    /// Sentence about the condition that it waits for.
     pub(super) message: String,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Facts {
     pub(crate) definitions: DefinitionFacts,
     /// Revisions at which physical clusters and policies were last changed.
     revisions: BTreeMap<ObjectKey, ResourceVersion>,
-    /// Physical clusters and policies that are there and cannot be read.
+    /// Physical clusters and policies that exist but cannot be read.
     unreadable: BTreeSet<ObjectKey>,
     /// Custom resources that are watched.
     pub(crate) fed: BTreeSet<GroupResource>,

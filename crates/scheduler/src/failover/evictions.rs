@@ -82,7 +82,7 @@ impl EvictionSlots {
         self.paused = paused.collect();
     }
 
-    /// Returns the time until an object may leave a lost physical cluster; zero once its slot has come.
+    /// Returns the time until an object may leave a lost physical cluster; zero once it is due.
     pub(crate) fn time_left(&mut self, from: &Uid, key: &ObjectKey, now: Instant) -> Duration {
         let (rates, total) = (self.rates, &mut self.total);
         let cluster = self.clusters.entry(from.clone()).or_insert_with(|| ClusterSlots {
@@ -114,7 +114,7 @@ impl EvictionSlots {
         }
     }
 
-    /// Returns the number of objects whose slot has come since the start, and of those that wait.
+    /// Returns the number of evictions since the start, and the number of waiting objects.
     pub(crate) fn counts(&self, now: Instant) -> (u64, u64) {
         let slots = || self.clusters.values().flat_map(|cluster| cluster.objects.values());
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

@@ -57,7 +57,7 @@ impl FailoverVerdict {
     }
 }
 
-/// Writer of verdicts. It writes what has changed, and what the facts lack.
+/// Writer of verdicts. It writes changed verdicts, and verdicts that the facts lack.
 #[derive(Default)]
 pub(crate) struct VerdictWriter {
     written: BTreeMap<Uid, (bool, Option<MassLoss>)>,

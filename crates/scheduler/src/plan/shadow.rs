@@ -198,7 +198,8 @@ fn logical_clusters(ctx: &SchedulerContext, scope: &PlanScope) -> BTreeSet<Logic
     above.chain(scope.clusters().iter().copied()).collect()
 }
 
-/// Reader of the facts at one revision. Sums of what is placed are those in memory, as the scheduler decides with them.
+/// Reader of the facts at one revision. The sums of placed objects are the ones in memory, which the scheduler also
+/// uses.
 struct FactReader<'a> {
     ctx: &'a SchedulerContext,
     at: ResourceVersion,

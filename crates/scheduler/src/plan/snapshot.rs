@@ -17,7 +17,7 @@ use crate::kinds;
 /// Most objects that are kept because many others are decided with them.
 const MAX_REMEMBERED: usize = 1_024;
 
-/// Store at one revision, with what a plan would write over it. It takes no writes.
+/// Read-only store at one revision, overlaid with the writes of a plan.
 ///
 /// Ranges are read at the revision, and so are single objects that have been written since. A range over an index can
 /// be read at the latest state only: of the objects that it shows, those written since are read as they were.

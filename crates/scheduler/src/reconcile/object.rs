@@ -134,7 +134,7 @@ pub(crate) fn namespace_default_write(inputs: &DecisionInputs, uids: Vec<&str>) 
     }
 }
 
-/// Takes physical clusters that do not exist off a deleted object, room that is reserved for copies to come, and the
+/// Takes physical clusters that do not exist off a deleted object, room that is reserved for future copies, and the
 /// mark of a drain off one without copies. The syncer removes its other copies.
 async fn remove_gone_copies(
     ctx: &SchedulerContext,

@@ -50,7 +50,7 @@ pub(crate) async fn reconcile_physical_cluster(ctx: &SchedulerContext, key: &Obj
                 deletion::ensure(ctx, key, &physical).await?;
                 return report_objects_left(ctx, stored, physical, left).await;
             }
-            // The report of its drain says so first. An event about that comes here again.
+            // The report of its drain must show this first. Its event triggers this check again.
             if is_drain_at_work(ctx, &physical) {
                 return Ok(());
             }

@@ -154,7 +154,7 @@ async fn references_of_a_custom_resource_follow_it() {
     world.placed(&secret("south"), "east").await;
     world.placed(&secret("north"), "east-").await;
     world.confirm_gone(&secret("north")).await;
-    // The definition comes to declare other fields.
+    // The definition now declares other fields.
     world
         .change(&definition, |crd| {
             crd["metadata"]["annotations"]["portolan.dev/references"] = json!(r#"{"spec.log": "Secret"}"#);

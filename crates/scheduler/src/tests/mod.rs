@@ -787,7 +787,7 @@ async fn a_flood_in_one_logical_cluster_keeps_no_other_waiting() {
         assert_eq!(words(Some(&object)), "east");
         before += usize::from(revision(&object) < own);
     }
-    // What is in hand when it comes is done first: as many as there are workers, and one more round.
+    // Work in progress when it arrives is done first: as many items as workers, and one more round.
     assert!(before <= 40, "{before} were placed before");
 }
 

@@ -120,7 +120,7 @@ async fn an_address_waits_for_a_ready_endpoint_behind_it() {
     fleet.pin(&web(), "west").await;
     fleet.placed(&service(), "east west").await;
     fleet.withdrawn(&["west"]).await;
-    // The load balancer is there already, and so is the slice, but its endpoint is not ready.
+    // The load balancer and the slice exist already, but the endpoint is not ready.
     fleet.address(&service(), "west", 1).await;
     fleet.endpoint("west", false).await;
     fleet.ready(&web(), "west", 2).await;

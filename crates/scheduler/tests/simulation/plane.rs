@@ -138,7 +138,7 @@ impl ControlPlane {
         self.objects.get_value(key).await.expect("the store is in memory").map(|(object, _)| object)
     }
 
-    /// Changes an object, if it is there and `change` wants to.
+    /// Changes an object, if it exists and `change` wants to.
     pub(crate) async fn change(&self, key: &ObjectKey, mut change: impl FnMut(&mut Value) -> Step + Send) -> bool {
         let outcome = self.objects.modify(key, |object| Ok::<_, StoreError>(change(object))).await;
         matches!(outcome, Ok(Some(ModifyOutcome::Written(..) | ModifyOutcome::Deleted(..))))

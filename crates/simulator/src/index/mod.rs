@@ -45,7 +45,7 @@ struct PodIndexState {
     owned: HashMap<String, OwnedPods>,
     selections: HashMap<NamespaceAddress, HashMap<ObjectKey, PodSelection>>,
     nodes: NodeTable,
-    /// Revision up to which all events have come.
+    /// Revision up to which all events have arrived.
     delivered: u64,
     /// Pods that a listing has not shown yet.
     unlisted: HashSet<ObjectKey>,
@@ -55,7 +55,7 @@ struct PodIndexState {
 enum PodEntry {
     /// It exists.
     Live(Arc<PodFacts>),
-    /// It is deleted, and the event of that is still to come. Holds the uid.
+    /// The pod is deleted, but the event has not arrived yet. Contains the uid.
     Deleted(String),
 }
 

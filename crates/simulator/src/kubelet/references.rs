@@ -32,7 +32,7 @@ impl PodReference {
         (!is_optional && !name.is_empty()).then(|| Self { kind, name: name.to_owned(), key })
     }
 
-    /// Returns why it is missing; `None` when it is there.
+    /// Returns why it is missing; `None` if it exists.
     async fn fault(&self, plane: &Plane, pod: &ObjectKey) -> Result<Option<String>, PlaneError> {
         let (Some(namespace), Ok(name)) = (pod.namespace(), self.name.parse()) else { return Ok(None) };
         let resource = GroupResource::new("", format!("{}s", self.kind));

@@ -30,7 +30,7 @@ struct JobCounts {
     deleting: i64,
     succeeded: i64,
     failed: i64,
-    /// Of an Indexed Job: the indexes that pods have completed, and those that pods are there for.
+    /// For an Indexed Job: the completed indexes, and those that have a pod.
     completed: BTreeSet<i64>,
     taken: BTreeSet<i64>,
 }

@@ -107,8 +107,8 @@ impl RolloutProgress<'_> {
 mod tests {
     use super::*;
 
-    /// The reason after a status with so many updated and available replicas, `seconds` after the last progress; and
-    /// the seconds left.
+    /// The reason after a status with these numbers of updated and available replicas, `seconds` after the last
+    /// progress; and the seconds left.
     fn next(deployment: &Value, [updated, available]: [i64; 2], seconds: i64) -> (Value, Option<u64>) {
         let status = json!({"replicas": 2, "updatedReplicas": updated, "readyReplicas": available, "availableReplicas": available});
         let now = Timestamp::from_second(1_000 + seconds).unwrap();

@@ -41,7 +41,7 @@ pub enum Leave {
 /// Asks the budget that covers a pod for leave to evict it.
 ///
 /// # Errors
-/// 429 if no disruption is allowed, or the budget is not up to date; 403 if its status makes no sense.
+/// 429 if no disruption is allowed, or the budget is not up to date; 403 if its status is invalid.
 pub fn ask(ctx: &WriteContext<'_>, pod: &Value, budget: &Value) -> Result<Leave, Status> {
     if !is_ready(pod) && lets_unready_go(budget) {
         return Ok(Leave::Uncounted);

@@ -68,7 +68,7 @@ impl Harbour {
         self.is(object, &format!("{{.status.conditions[?(@.type==\"{condition}\")].status}}"), "True")
     }
 
-    /// Waits until none of these objects is there.
+    /// Waits until none of these objects exists.
     pub(super) fn gone(&self, objects: &str) -> Result<()> {
         poll::until(&format!("{objects} are gone"), PATIENCE, || {
             let found = self.kubectl.run(&format!("get {objects} --ignore-not-found -o name"))?;

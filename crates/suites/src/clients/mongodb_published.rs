@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const REPORTED: Duration = Duration::from_secs(30);
 const LOOKED: Duration = Duration::from_millis(200);
 
-/// Selection of cases, as the data file has it.
+/// Selection of cases, as in the data file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct MongodbCases {

@@ -102,7 +102,7 @@ impl ShellSession {
         self.printed.as_deref()
     }
 
-    /// Writes a file that the page shows with `cat`, unless it is there.
+    /// Writes a file that the page shows with `cat`, unless it exists.
     fn write_shown(&self, command: &PageCommand) -> Result<()> {
         let name = command.script.strip_prefix("cat ").filter(|name| !name.contains([' ', '/', '<']));
         let Some(file) = name.map(|name| self.work().join(name)).filter(|file| !file.exists()) else { return Ok(()) };

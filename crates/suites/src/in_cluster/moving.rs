@@ -6,7 +6,7 @@ use super::WEST;
 use super::stage::{InClusterStage, LIMIT};
 use harness::poll;
 
-/// A change upstream reaches the pods of a cluster after its agent was replaced, and `logs` work again.
+/// Checks that after a restart of the agent, upstream changes reach the pods and `logs` works.
 pub(super) fn agent_restarts(stage: &InClusterStage<'_>) -> Result<()> {
     let west = stage.cluster(WEST)?;
     let old = west.kubectl().run("get pods -n portolan -l app.kubernetes.io/name=portolan-agent -o name")?;

@@ -52,7 +52,7 @@ fn running(stage: &InClusterStage<'_>, place: &str) -> Result<usize> {
     Ok(items(&pods).iter().filter(|pod| !ended(pod)).count())
 }
 
-/// Wants a ready pod after so many starts, with the data of the first.
+/// Checks that a pod is ready after this number of starts, with the data of the first.
 fn has_data(stage: &InClusterStage<'_>, starts: usize) -> Result<()> {
     poll::until("the database is back", LIMIT, || has_words(stage, &["precious", &starts.to_string()]))
 }

@@ -317,7 +317,7 @@ fn describe(code: StatusCode) -> String {
     code.canonical_reason().unwrap_or("an unknown status").to_owned()
 }
 
-/// Reads the text of an answer, and charges for it as it comes.
+/// Reads the text of an answer, and charges for it as it arrives.
 async fn read(response: Response<Body>, limit: usize, charge: &mut SyncMemoryCharge) -> Result<Bytes, DownstreamError> {
     let mut body = Limited::new(response.into_body(), limit);
     let mut text = BytesMut::new();

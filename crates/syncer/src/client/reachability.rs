@@ -59,7 +59,7 @@ impl DownstreamClient {
         self.reach.until(false).await;
     }
 
-    /// Waits for `rest`, or until the physical cluster comes into doubt.
+    /// Waits for `rest`, or until the physical cluster is in doubt.
     pub(crate) async fn rest_or_doubt(&self, rest: Duration) {
         let _ = tokio::time::timeout(rest, self.reach.until(true)).await;
     }

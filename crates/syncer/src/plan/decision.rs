@@ -67,7 +67,7 @@ pub enum CopyDecision {
     Wait,
     /// The physical cluster has its own object in the place of the copy.
     Local,
-    /// Make the copy; it fails when something of the name is there.
+    /// Create the copy; this fails if an object of that name exists.
     Create(Value),
     /// Bring the copy up to date; it fails when the copy has changed since.
     Apply(CopyUpdate),

@@ -3,7 +3,7 @@
 use portolan_types::{NamespaceName, annotations, object, upstream::UpstreamObject};
 use serde_json::{Map, Value, json};
 
-/// Longest text of an Event, as Kubernetes has it for notes.
+/// Longest text of an Event, as Kubernetes limits notes.
 const MAX_TEXT: usize = 1024;
 /// Fields that are texts.
 const TEXTS: [&str; 9] = [

@@ -151,7 +151,7 @@ impl Field {
     }
 }
 
-/// Returns resources that replace those that are there as a whole, in a strategic merge patch.
+/// Returns resources that replace existing ones as a whole, in a strategic merge patch.
 fn replacing(resources: Option<&Value>) -> Value {
     let mut whole = resources.and_then(Value::as_object).cloned().unwrap_or_default();
     whole.insert("$patch".into(), "replace".into());

@@ -55,7 +55,7 @@ fn pod_target(target: &Value) -> Option<PodTarget<'_>> {
     Some(PodTarget { name: target["name"].as_str()?, uid: target["uid"].as_str().unwrap_or_default() })
 }
 
-/// Says that an endpoint takes no requests. A condition that is not there counts as ready.
+/// Marks an endpoint as not accepting requests. A missing condition counts as ready.
 pub(super) fn set_not_ready(endpoint: &mut Value) {
     for name in ["ready", "serving"] {
         endpoint["conditions"][name] = false.into();

@@ -9,7 +9,7 @@ use super::CopyStatus;
 struct CountRules {
     /// Fields that count replicas; absent at 0 unless listed in `always`.
     fields: &'static [&'static str],
-    /// Fields that are there also at 0.
+    /// Fields that are also written if they are 0.
     always: &'static [&'static str],
     /// Always summed, whether or not the copies share replicas.
     summed: bool,

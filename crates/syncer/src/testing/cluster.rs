@@ -35,7 +35,7 @@ const RESOURCES: [(&str, &str, &str, bool); 17] = [
     ("apis/batch/v1", "jobs", "Job", true),
     ("apis/autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true),
     ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", false),
-    // Served while a definition of the name is there.
+    // Served while a definition of that name exists.
     (CUSTOM, "widgets", "Widget", true),
     (CUSTOM, "bolts", "Bolt", false),
 ];

@@ -642,7 +642,7 @@ async fn events_about_copies_are_projected_onto_upstream_objects() {
     stage.until("the copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
     let (_, pod) = run_deployment(&cluster);
     cluster.put("events", event("web.1", &cluster.all("deployments")[0], "scaled"));
-    // It comes before its pod is shown.
+    // The EndpointSlice arrives before its pod is shown.
     cluster.put("events", event("web-x1.1", &pod, "pulling"));
     let mut foreign = pod.clone();
     foreign["metadata"]["namespace"] = json!("kube-system");

@@ -209,7 +209,7 @@ impl Worker {
             return Err(SyncError::NotSynced("the objects of a namespace".into()));
         }
         let Some(known) = session.cache.get(&place_of(name)) else { return Ok(WorkOutcome::Done) };
-        // A released namespace was there before, and stays.
+        // A released namespace existed before, and stays.
         let is_removed = !object::is_deleting(&known.object) && !is_released(&known.object);
         let identity = NamespaceIdentity::of(&known.object).filter(|_| is_removed);
         let Some(identity) = identity else { return Ok(WorkOutcome::Done) };

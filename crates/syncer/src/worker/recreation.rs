@@ -76,7 +76,7 @@ impl Worker {
         recreation?.wait(Instant::now())
     }
 
-    /// Notes that a copy was made. One that has been reported on before was there already.
+    /// Records that a copy was created. A copy that was reported before existed already.
     pub(super) fn record_creation(&self, key: &ObjectKey) {
         let mut state = self.state();
         if state.reported.contains_key(key) {

@@ -151,7 +151,7 @@ impl Worker {
         let debt = Debt { key, source: downstream, kind, uid, epoch: entry.epoch, is_orphan };
         self.upstream.record_debt(&self.config.uid, debt.clone()).await?;
         self.forget(&upstream.key);
-        // The connection may have come back, and the debts been read, just before this one was written.
+        // The connection may have returned, and the debts may have been read, just before this one was written.
         self.queue.add(Work::Debt(Box::new(debt)));
         Ok(WorkOutcome::Done)
     }

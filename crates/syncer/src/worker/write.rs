@@ -20,7 +20,7 @@ use crate::{
 
 /// Interval at which claims in the way of a StatefulSet are looked at again.
 const LEFT_CLAIMS_CHECK: Duration = Duration::from_secs(30);
-/// Delay of another look at a deleted copy, should its tombstone not come.
+/// Delay of another check of a deleted copy, in case its tombstone does not arrive.
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(10);
 /// Time between two looks at whether a copy fits into the share of its logical cluster.
 const SHARE_CHECK: Duration = Duration::from_secs(30);
@@ -68,7 +68,7 @@ impl Worker {
                 self.record_creation(view.key);
                 self.written(view, upstream, made).await
             }
-            // Something of the name is there, which our watch does not show: not ours, or its label was taken off.
+            // An object of that name exists that our watch does not show: it is not ours, or its label was removed.
             Err(error) if error.is_reason("AlreadyExists") => Ok(Step::Replan(self.read(view, served).await?)),
             Err(error) => self.write_failed(view, upstream, error).await,
         }

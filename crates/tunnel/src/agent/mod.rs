@@ -87,7 +87,7 @@ pub struct AgentConfig {
     pub credentials: Arc<dyn CredentialStore>,
     /// Services that reach the physical cluster.
     pub member: MemberServices,
-    /// Check that a server is there.
+    /// Check that a server answers.
     pub keepalive: Keepalive,
     /// Version of the agent.
     pub version: String,

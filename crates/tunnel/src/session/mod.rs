@@ -43,7 +43,7 @@ pub const SESSION_BYTES: usize = RECEIVE_BYTES + MAX_STREAMS * SEND_BUFFER;
 /// Time in which the goodbye of a peer may still arrive after nothing can be sent any more.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Check that the peer is there.
+/// Check that the peer is alive.
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
     /// Interval of pings.

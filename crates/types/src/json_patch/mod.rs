@@ -1,4 +1,4 @@
-//! JSON patch as kube-apiserver's library has it, within a budget that keeps a small patch from growing into a large
+//! JSON patch as in kube-apiserver's library, within a budget that keeps a small patch from growing into a large
 //! document.
 //!
 //! Every patch is applied here, whether a client sends it, a webhook or policy answers it, or a placement policy stores

@@ -268,7 +268,7 @@ pub struct DrainRow {
     /// Reason in one word, where it is blocked, changed or skipped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Sentence about what it waits for.
+    /// Sentence about the condition that it waits for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// RFC 3339 time at which its move began.

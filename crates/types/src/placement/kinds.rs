@@ -520,7 +520,7 @@ pub struct Override {
     /// Clusters that it is for; all if empty.
     #[serde(skip_serializing_if = "ClusterSelector::is_empty")]
     pub clusters: ClusterSelector,
-    /// Registry that replaces the one of every image, or comes before an image that names none:
+    /// Registry that replaces that of every image, or is added to an image without one:
     /// `mirror.example:5000/hub`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_registry: Option<String>,
@@ -562,7 +562,7 @@ pub struct PlacementPolicyStatus {
     pub matched: u64,
 }
 
-/// `spec` of a `Placement`: what it is about. Written by the server, derived from the record in the same transaction.
+/// `spec` of a `Placement`: the placed object. Written by the server, derived from the record in the same transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementSpec {

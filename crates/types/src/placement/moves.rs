@@ -85,7 +85,7 @@ impl VolumeStrategy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rollout {
-    /// Stages, in order; at most [`Rollout::MAX_STAGES`]. Physical clusters in none of them come last.
+    /// Stages, in order; at most [`Rollout::MAX_STAGES`]. Physical clusters in no stage come last.
     pub stages: Vec<RolloutStage>,
     /// Seconds after which a stage that does not get available stops the rollout, up to
     /// [`MovePace::MAX_TIMEOUT_SECONDS`]; 600 if absent, 0 is never.

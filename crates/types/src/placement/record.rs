@@ -75,7 +75,7 @@ pub struct PlacementRecord {
     /// them before this one is gone. A copy without an entry has none yet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ordinals: BTreeMap<Uid, OrdinalRange>,
-    /// Completions of each copy of a divided Job, by uid. They stay the same while the copy is there. Empty for a Job
+    /// Completions of each copy of a divided Job, by uid. They stay the same while the copy exists. Empty for a Job
     /// without completions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub completions: BTreeMap<Uid, i64>,

@@ -229,7 +229,7 @@ struct Checked {
     in_hand: Vec<Key>,
     /// Requested, and not started since.
     owed: HashSet<Key>,
-    /// Told not to come before.
+    /// Earliest time at which it may be due.
     held: HashMap<Key, Duration>,
 }
 

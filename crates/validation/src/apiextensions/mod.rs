@@ -217,7 +217,7 @@ fn stored_versions(new: &At<'_>, errors: &mut Errors) {
     let mut left: HashSet<&str> = stored.iter().copied().collect();
     for version in spec.items("versions") {
         let name = version.text("name");
-        // A name that comes twice is found once.
+        // A duplicate name is reported once.
         let is_left = left.remove(name);
         if version.flag("storage") && !is_left {
             errors.invalid(&path, status.get("storedVersions"), &format!("must have the storage version {name}"));

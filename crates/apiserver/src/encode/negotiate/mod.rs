@@ -151,7 +151,7 @@ pub(crate) fn route(headers: &HeaderMap, routed: &[&str]) -> Result<(), Status> 
 }
 
 /// Returns the serialization of aggregated discovery, or `None` if the client does not ask for it. Other forms in the
-/// header do not matter, whatever their order.
+/// header do not matter, in any order.
 pub(crate) fn aggregated(headers: &HeaderMap) -> Option<ResponseFormat> {
     let wanted = [("as", "APIGroupDiscoveryList"), ("g", "apidiscovery.k8s.io"), ("v", "v2")];
     best(&accept(headers), |clause, media| {

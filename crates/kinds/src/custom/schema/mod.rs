@@ -116,7 +116,7 @@ pub enum ListKind {
     /// Unset, or set to one value.
     #[default]
     Atomic,
-    /// Elements are there once.
+    /// Elements occur once.
     Set,
     /// Elements are distinguished by these fields.
     Map(Box<[std::sync::Arc<str>]>),

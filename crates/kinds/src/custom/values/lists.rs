@@ -9,7 +9,7 @@ use crate::{
     field::{Errors, Path},
 };
 
-/// Elements that are there twice, in lists where they may not.
+/// Elements that occur twice, in lists where they may not.
 pub fn check(path: &Path, value: &Value, schema: &Schema, errors: &mut Errors) {
     match value {
         _ if errors.is_full() => {}

@@ -21,7 +21,7 @@ pub use settled::is_settled;
 pub use validate::Effort;
 pub use validate::validate;
 
-/// Puts a step in front of a path that grows from its end.
+/// Prepends a step to a path that is built from its end.
 pub fn prefixed(step: &str, path: &str) -> String {
     if path.starts_with('[') { format!("{step}{path}") } else { format!("{step}.{path}") }
 }

@@ -4,8 +4,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use crate::custom::schema::{Additional, META_FIELDS, Schema};
 
-/// Returns true if a read would neither remove a field of a stored object nor add one. Returns false if that is costly
-/// to find out.
+/// Returns true if a read would neither remove a field of a stored object nor add one. Also returns false if the check
+/// would be costly.
 pub fn is_settled(body: &[u8], schema: &Schema) -> bool {
     let mut json = serde_json::Deserializer::from_slice(body);
     Node { schema, keeps: schema.preserves_unknown, is_root: true }.deserialize(&mut json).is_ok()
@@ -26,7 +26,7 @@ enum Field<'s> {
     Known(&'s Schema),
     /// Value that is skipped.
     Free,
-    /// One that would be taken off, or looked into.
+    /// Field that a read would remove, or whose content it would inspect.
     Unsettled,
 }
 

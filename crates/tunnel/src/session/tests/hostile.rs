@@ -86,7 +86,7 @@ async fn a_peer_that_does_not_read_ends_the_session() {
     assert!(outgoing.count().await <= state::MAX_CONTROL + 1);
 }
 
-/// Random frames neither panic nor open streams, whatever their order.
+/// Random frames neither panic nor open streams, in any order.
 #[tokio::test]
 async fn random_frames_are_survived() {
     for seed in 0..2_000 {
