@@ -28,6 +28,8 @@ enum Step {
     All,
     /// All below, at any depth.
     Deep,
+    /// Steps one behind the other, of a quoted path such as `['metadata.name']`.
+    Path(JsonPathQuery),
     /// Several steps from one place.
     Union(Box<[Step]>),
     /// Elements of which something holds.
@@ -82,6 +84,11 @@ impl JsonPathQuery {
         self.find_within(root, &mut MAX_VALUES.clone())
     }
 
+    /// Returns all values at the path, without a limit: for paths of the user of a program, on objects of hers.
+    pub fn find_all<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+        self.find_within(root, &mut usize::MAX.clone())
+    }
+
     fn find_within<'v>(&self, root: &'v Value, room: &mut usize) -> Vec<&'v Value> {
         self.0.iter().fold(vec![root], |found, step| {
             let mut next = Vec::new();
@@ -120,6 +127,7 @@ impl Step {
             (Self::All, Value::Array(items)) => keep(items, out, room),
             (Self::All, Value::Object(fields)) => keep(fields.values(), out, room),
             (Self::Deep, value) => deep(value, out, room),
+            (Self::Path(path), value) => out.extend(path.find_within(value, room)),
             (Self::Union(steps), value) => steps.iter().for_each(|step| step.follow(value, out, room)),
             (Self::Filter(filter), Value::Array(items)) => {
                 for item in items.iter().take(*room) {
@@ -242,15 +250,15 @@ fn bracket(inner: &str, filters: usize) -> Option<Step> {
         return Some(Step::Filter(Box::new(filter_of(filter, filters.checked_sub(1)?)?)));
     }
     let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
-    if parts.len() > 1 && !inner.starts_with(['\'', '"']) {
+    if parts.len() > 1 {
         let steps = parts.into_iter().map(|part| bracket(part, filters)).collect::<Option<Vec<_>>>();
         return steps.map(|steps| Step::Union(steps.into()));
     }
     if inner == "*" {
         return Some(Step::All);
     }
-    if let Some(name) = quoted(inner) {
-        return Some(Step::Field(name.into()));
+    if let Some(path) = quoted(inner) {
+        return JsonPathQuery::parse_within(&format!(".{path}"), filters).map(Step::Path);
     }
     if let Ok(at) = inner.parse() {
         return Some(Step::One(at));
@@ -324,7 +332,9 @@ mod tests {
         for (path, expected) in [
             (".spec.list", json!([[1, 2, 3]])),
             (".spec.a\\.b", json!([1])),
-            (".spec['a.b']", json!([1])),
+            (".spec['a\\.b']", json!([1])),
+            (".spec['x-y.z']", json!(["deep"])),
+            (".spec['a\\.b', 'x-y.z']", json!([1, "deep"])),
             (".spec.x-y.z", json!(["deep"])),
             (".spec.list[0]", json!([1])),
             (".spec.list[-1]", json!([3])),

@@ -8,10 +8,12 @@ use serde_json::Value;
 use super::super::{output, plugin, plugin::OutputFormat, progress::StepBar};
 
 /// Flag for the format of the result.
-#[derive(Args, Clone, Copy, Default)]
+#[derive(Args, Clone, Default)]
 pub(super) struct AnswerFlags {
-    /// Output format of the result. Steps are on standard error in any case.
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    /// Output format: json, yaml, name, wide, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, jsonpath-file=FILE,
+    /// custom-columns=HEADER:PATH,… or custom-columns-file=FILE.
+    /// Steps are on standard error in any case.
+    #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     pub(super) output: Option<OutputFormat>,
 }
 
@@ -41,8 +43,8 @@ impl MembershipAnswer {
         format: Option<OutputFormat>,
         mut print: impl FnMut(&str) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        match format.filter(|format| format.is_of_objects()) {
-            Some(format) => print(&plugin::object_text(format, &self.object)?)?,
+        match format.filter(OutputFormat::is_of_objects) {
+            Some(format) => print(&plugin::object_text(&format, &self.object)?)?,
             None => self.lines.iter().try_for_each(|line| print(&format!("{line}\n")))?,
         }
         self.failure.map_or(Ok(()), Err)

@@ -144,7 +144,7 @@ impl MembershipCommand {
         match self {
             Self::Join(JoinArgs { format, .. })
             | Self::Check(MemberCheckArgs { format, .. })
-            | Self::Unjoin(UnjoinArgs { format, .. }) => format.output,
+            | Self::Unjoin(UnjoinArgs { format, .. }) => format.output.clone(),
         }
     }
 

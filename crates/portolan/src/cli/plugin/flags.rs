@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
+use super::output_format::OutputFormat;
+
 /// kubectl's flags for the server, the user and the namespace.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct KubectlFlags {
@@ -59,8 +61,9 @@ pub(crate) fn wait_timeout(text: &str) -> Result<Duration, String> {
 /// Flags of commands that print objects.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct OutputFlags {
-    /// Output format.
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    /// Output format: json, yaml, name, wide, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, jsonpath-file=FILE,
+    /// custom-columns=HEADER:PATH,… or custom-columns-file=FILE.
+    #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) output: Option<OutputFormat>,
     /// Print tables without headers.
     #[arg(long)]
@@ -75,14 +78,12 @@ impl OutputFlags {
 
     /// Returns the format of objects; `None` for tables and messages.
     pub(crate) fn object_format(&self) -> Option<OutputFormat> {
-        self.output.filter(|format| format.is_of_objects())
-    }
-}
-
-impl OutputFormat {
-    /// Returns true for formats of objects; false for tables.
-    pub(crate) fn is_of_objects(self) -> bool {
-        !matches!(self, Self::Table | Self::Wide)
+        match self.output.clone().filter(OutputFormat::is_of_objects) {
+            Some(OutputFormat::CustomColumns(columns)) if self.no_headers => {
+                Some(OutputFormat::CustomColumns(columns.without_headers()))
+            }
+            other => other,
+        }
     }
 }
 
@@ -110,21 +111,6 @@ impl From<ReportFormat> for OutputFormat {
             ReportFormat::Yaml => Self::Yaml,
         }
     }
-}
-
-/// Output format, as for kubectl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// Indented JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// `resource/name` lines.
-    Name,
-    /// Table; the default.
-    Table,
-    /// Table with all columns.
-    Wide,
 }
 
 #[cfg(test)]

@@ -2,13 +2,10 @@
 
 use anyhow::bail;
 use portolan_types::object;
+use serde::Serialize as _;
 use serde_json::{Value, json};
 
-use super::{
-    flags::{OutputFlags, OutputFormat},
-    terminal::Terminal,
-    text_table::TextTable,
-};
+use super::{flags::OutputFlags, output_format::OutputFormat, terminal::Terminal, text_table::TextTable};
 
 /// Prints an object or a list, or the table that stands for it.
 ///
@@ -20,25 +17,25 @@ pub(crate) fn print(
     objects: &Value,
     table: impl FnOnce() -> TextTable,
 ) -> anyhow::Result<()> {
-    match flags.output {
-        None | Some(OutputFormat::Table | OutputFormat::Wide) => terminal.print(&table().text(!flags.no_headers)),
-        Some(format) => print_object(terminal, format, objects),
+    match flags.object_format() {
+        None => terminal.print(&table().text(!flags.no_headers)),
+        Some(format) => print_object(terminal, &format, objects),
     }
 }
 
-/// Prints an object or a list as JSON, as YAML or by its name.
+/// Prints an object or a list in a format of objects.
 ///
 /// # Errors
 /// As for [`print`].
-pub(crate) fn print_object(terminal: &mut Terminal, format: OutputFormat, object: &Value) -> anyhow::Result<()> {
+pub(crate) fn print_object(terminal: &mut Terminal, format: &OutputFormat, object: &Value) -> anyhow::Result<()> {
     terminal.print(&object_text(format, object)?)
 }
 
-/// Formats an object or a list as JSON, as YAML or by its name.
+/// Formats an object or a list in a format of objects.
 ///
 /// # Errors
 /// `name` for objects without a name; a format of tables.
-pub(crate) fn object_text(format: OutputFormat, object: &Value) -> anyhow::Result<String> {
+pub(crate) fn object_text(format: &OutputFormat, object: &Value) -> anyhow::Result<String> {
     Ok(match format {
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(object)?),
         OutputFormat::Yaml => serde_saphyr::to_string(object)?,
@@ -46,8 +43,21 @@ pub(crate) fn object_text(format: OutputFormat, object: &Value) -> anyhow::Resul
             let items = object["items"].as_array().map_or(std::slice::from_ref(object), Vec::as_slice);
             items.iter().map(|item| Ok(format!("{}\n", named(item)?))).collect::<anyhow::Result<_>>()?
         }
+        OutputFormat::JsonPath(template) => template.text(object),
+        OutputFormat::JsonPathAsJson(template) => {
+            template.values(object).iter().map(|values| indented_by_four(values)).collect::<anyhow::Result<_>>()?
+        }
+        OutputFormat::CustomColumns(columns) => columns.text(object),
         OutputFormat::Table | OutputFormat::Wide => bail!("there is no table of it"),
     })
+}
+
+/// Formats values as a JSON list with the indent of kubectl.
+fn indented_by_four(values: &[&Value]) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    values.serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))?;
+    Ok(format!("{}\n", String::from_utf8(text)?))
 }
 
 /// Returns `kind.group/name`, as `kubectl -o name` does.
@@ -90,6 +100,18 @@ mod tests {
             (json!({"metadata": {"name": "a"}}), None),
         ] {
             assert_eq!(named(&object).ok().as_deref(), expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn templates_and_columns_are_those_of_the_objects() {
+        let list = list_of(vec![json!({"kind": "Pod", "n": [1]}), json!({"kind": "Node"})], false);
+        for (format, expected) in [
+            ("jsonpath={.items[*].kind}", "Pod Node"),
+            ("jsonpath-as-json={.items[*].kind}", "[\n    \"Pod\",\n    \"Node\"\n]\n"),
+            ("custom-columns=KIND:.kind,N:.n", "KIND   N\nPod    [1]\nNode   <none>\n"),
+        ] {
+            assert_eq!(object_text(&OutputFormat::parse(format).unwrap(), &list).unwrap(), expected, "{format}");
         }
     }
 

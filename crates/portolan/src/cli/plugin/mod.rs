@@ -8,12 +8,14 @@ mod clusters;
 mod completion;
 mod console;
 mod context;
+mod custom_columns;
 mod flags;
 mod formats;
 mod get;
 mod kubeconfig_files;
 mod login;
 mod nearest_name;
+mod output_format;
 mod placements;
 mod plans;
 mod resources;
@@ -27,9 +29,9 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-pub(crate) use self::flags::OutputFormat;
 pub(crate) use self::formats::object_text;
 pub(crate) use self::kubeconfig_files::UserEnvironment;
+pub(crate) use self::output_format::OutputFormat;
 #[cfg(test)]
 pub(crate) use self::terminal::CapturedOutput;
 pub(crate) use self::terminal::Terminal;

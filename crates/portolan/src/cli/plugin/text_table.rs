@@ -39,6 +39,11 @@ impl TextTable {
         self.rows.push(cells.into_iter().map(|cell| or_none(cell.into())).collect());
     }
 
+    /// Adds a row whose empty cells stay empty.
+    pub(crate) fn exact_row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
+    }
+
     /// Returns true if there is no row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -46,13 +51,20 @@ impl TextTable {
 
     /// Formats the table.
     pub(crate) fn text(&self, headers: bool) -> String {
+        self.text_within(headers, &mut Vec::new())
+    }
+
+    /// Formats the table in columns that are at least as wide as those above it, and returns the new widths in `widths`.
+    pub(crate) fn text_within(&self, headers: bool, widths: &mut Vec<usize>) -> String {
         let lines = || headers.then_some(&self.headers).into_iter().chain(&self.rows);
-        let width = |at: usize| lines().filter_map(|line| Some(line.get(at)?.chars().count())).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
+        widths.resize(self.headers.len().max(widths.len()), 0);
+        for line in lines() {
+            widths.iter_mut().zip(line).for_each(|(width, cell)| *width = cell.chars().count().max(*width));
+        }
         let mut text = String::new();
         for line in lines() {
             let mut formatted = String::new();
-            for (cell, width) in line.iter().zip(&widths) {
+            for (cell, width) in line.iter().zip(widths.iter()) {
                 let padding = width + GAP - cell.chars().count();
                 formatted.push_str(cell);
                 formatted.extend(std::iter::repeat_n(' ', padding));
@@ -94,6 +106,10 @@ mod tests {
         assert_eq!(table.text(true), "NAME            CLUSTER\nweb             eu-1\na-longer-name   <none>\n");
         assert_eq!(table.text(false), "web             eu-1\na-longer-name   <none>\n");
         assert_eq!(TextTable::new(["A"]).text(true), "A\n");
+        let (mut below, mut widths) = (TextTable::new(["NAME", "CLUSTER"]), Vec::new());
+        below.row(["b", "us-1"]);
+        assert_eq!(table.text_within(true, &mut widths), table.text(true));
+        assert_eq!(below.text_within(false, &mut widths), "b               us-1\n");
     }
 
     #[test]

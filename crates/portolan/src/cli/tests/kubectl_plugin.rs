@@ -23,6 +23,27 @@ impl PluginUser {
 
     /// Runs a command line, and returns exit code, standard output and standard error.
     pub(super) async fn run(&self, line: &str) -> (u8, String, String) {
+        let (out, err) = (CapturedOutput::default(), CapturedOutput::default());
+        let code = self.execute(line, Terminal::to(out.clone(), err.clone())).await;
+        (code, out.text(), err.text())
+    }
+
+    /// Runs a command line without an end until its standard output is as expected, and returns it.
+    pub(super) async fn run_until(&self, line: &str, holds: impl Fn(&str) -> bool) -> String {
+        let (out, err) = (CapturedOutput::default(), CapturedOutput::default());
+        let looking = async {
+            while !holds(&out.text()) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            code = self.execute(line, Terminal::to(out.clone(), err.clone())) => panic!("{line} ends with {code}: {}", err.text()),
+            seen = tokio::time::timeout(PATIENCE, looking) => assert!(seen.is_ok(), "{line}: {} {}", out.text(), err.text()),
+        }
+        out.text()
+    }
+
+    async fn execute(&self, line: &str, terminal: Terminal) -> u8 {
         let programs = [
             ("kubectl create workspace", Applet::CreateWorkspace),
             ("kubectl ws", Applet::Ws),
@@ -35,9 +56,7 @@ impl PluginUser {
         let args: Vec<OsString> = words.map(OsString::from).collect();
         let environment =
             UserEnvironment { kubeconfig: Some(self.kubeconfig().into()), home: Some(self.folder.join("home")) };
-        let (out, err) = (CapturedOutput::default(), CapturedOutput::default());
-        let code = execute(applet, args, environment, Terminal::to(out.clone(), err.clone())).await;
-        (code, out.text(), err.text())
+        execute(applet, args, environment, terminal).await
     }
 
     /// Runs command lines, and compares exit codes and both outputs.
@@ -234,6 +253,22 @@ async fn an_administrator_changes_physical_clusters_from_any_workspace() {
             "kubectl portolan cluster list -o name",
             0,
             "physicalcluster.portolan.dev/east\nphysicalcluster.portolan.dev/west\n",
+        ),
+        ("kubectl portolan cluster list -o jsonpath={.items[*].metadata.name}", 0, "east west"),
+        (
+            "kubectl portolan cluster list -o custom-columns=NAME:.metadata.name,REGION:.metadata.labels.region",
+            0,
+            "NAME   REGION\neast   eu\nwest   us\n",
+        ),
+        ("kubectl portolan cluster list -o custom-columns=N:.metadata.name --no-headers", 0, "east\nwest\n"),
+        ("kubectl portolan cluster describe east -o jsonpath={.metadata.labels.region}", 0, "eu"),
+        ("kubectl portolan ws current -o jsonpath={.path}", 0, "root:team-0"),
+        (
+            "kubectl portolan cluster list -o go-template={{.kind}}",
+            2,
+            "error: unable to match a printer suitable for the output format \"go-template={{.kind}}\", allowed \
+             formats are: custom-columns,custom-columns-file,json,jsonpath,jsonpath-as-json,jsonpath-file,name,table,\
+             wide,yaml\n",
         ),
     ])
     .await;

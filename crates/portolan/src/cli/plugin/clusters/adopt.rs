@@ -80,7 +80,7 @@ impl AdoptArgs {
         ctx.print_warnings();
         let title = of.title(object::name(&created));
         match self.format.object_format() {
-            Some(format) => formats::print_object(&mut ctx.terminal, format, &created)?,
+            Some(format) => formats::print_object(&mut ctx.terminal, &format, &created)?,
             None => ctx.terminal.line(&format!("{title} created{}", if is_dry { " (server dry run)" } else { "" }))?,
         }
         if is_dry || !self.wait { Ok(0) } else { self.follow(ctx, &of, &created).await }

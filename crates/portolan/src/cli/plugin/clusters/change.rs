@@ -54,7 +54,7 @@ pub(super) struct LabelArgs {
 fn print_change(ctx: &mut PluginContext, flags: &OutputFlags, line: &str, object: &Value) -> anyhow::Result<()> {
     match flags.object_format() {
         None => ctx.terminal.line(line),
-        Some(format) => formats::print_object(&mut ctx.terminal, format, object),
+        Some(format) => formats::print_object(&mut ctx.terminal, &format, object),
     }
 }
 

@@ -28,7 +28,7 @@ impl DescribeArgs {
         let cluster = RegisteredCluster::read(ctx.session(), &self.name).await?;
         ctx.print_warnings();
         if let Some(format) = self.format.object_format() {
-            return formats::print_object(&mut ctx.terminal, format, &cluster.object);
+            return formats::print_object(&mut ctx.terminal, &format, &cluster.object);
         }
         // Drains are those of administrators; others see the cluster without them.
         let drains = DrainOfCluster::list(ctx.session(), &cluster, &self.name).await.unwrap_or_default();

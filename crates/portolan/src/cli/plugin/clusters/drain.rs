@@ -127,7 +127,7 @@ impl DrainArgs {
             },
         };
         if let Some(format) = self.format.object_format() {
-            formats::print_object(&mut ctx.terminal, format, &drain.object)?;
+            formats::print_object(&mut ctx.terminal, &format, &drain.object)?;
         }
         if !self.wait {
             return Ok(0);

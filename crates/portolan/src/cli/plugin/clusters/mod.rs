@@ -20,7 +20,7 @@ pub(crate) use self::drain::DrainArgs;
 
 use super::{
     context::PluginContext,
-    flags::{OutputFlags, OutputFormat},
+    flags::OutputFlags,
     formats,
     kubeconfig_files::KubeconfigFiles,
     nearest_name::nearest,
@@ -95,7 +95,7 @@ impl ClusterListArgs {
     async fn run(self, ctx: &mut PluginContext) -> anyhow::Result<()> {
         let selector = self.selector.map(|text| format!("?labelSelector={}", super::placements::encoded(&text)));
         let path = format!("{}{}", collection(), selector.unwrap_or_default());
-        let is_table = matches!(self.format.output, None | Some(OutputFormat::Table | OutputFormat::Wide));
+        let is_table = self.format.object_format().is_none();
         let request = ApiRequest {
             accept: if is_table { TABLE } else { "application/json" },
             ..ApiRequest::new(Method::GET, &path)

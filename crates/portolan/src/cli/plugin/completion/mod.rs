@@ -73,6 +73,7 @@ pub(super) async fn complete(
         CompletedValue::Object if !last.contains('/') && position.arguments.is_empty() => NO_SPACE,
         CompletedValue::Policy if !last.contains('/') => NO_SPACE,
         CompletedValue::MemberObject if !last.contains('/') && position.command.get_name() == "adopt" => NO_SPACE,
+        _ if !found.is_empty() && found.iter().all(|candidate| candidate.ends_with('=')) => NO_SPACE,
         _ => NO_FILES,
     };
     let lines: String = found.iter().map(|candidate| format!("{candidate}\n")).collect();
@@ -255,7 +256,9 @@ mod tests {
         let words: Vec<String> = "-n shop --context a cluster list -o".split(' ').map(str::to_owned).collect();
         let at = locate(&command, &words, "");
         assert_eq!((at.flags.namespace.as_deref(), at.flags.context.as_deref()), (Some("shop"), Some("a")));
-        assert_eq!(at.words, ["json", "yaml", "name", "table", "wide"]);
+        let with_value =
+            ["jsonpath=", "jsonpath-as-json=", "jsonpath-file=", "custom-columns=", "custom-columns-file="];
+        assert_eq!(at.words, [&["json", "yaml", "name", "table", "wide"][..], &with_value].concat());
         let words: Vec<String> = "get pods --cluster east,west".split(' ').map(str::to_owned).collect();
         let at = locate(&command, &words, "");
         assert_eq!((at.member.as_deref(), at.arguments), (Some("east"), vec!["pods".to_owned()]));

@@ -113,7 +113,7 @@ impl LoginArgs {
                 let (issuer, client) = (&provider.issuer, &provider.client_id);
                 let signed_in =
                     json!({"user": user, "context": context, "issuer": issuer, "clientId": client, "expires": end});
-                formats::print_object(&mut ctx.terminal, format.into(), &signed_in)
+                formats::print_object(&mut ctx.terminal, &format.into(), &signed_in)
             }
         }
     }

@@ -42,7 +42,7 @@ impl WhyArgs {
         let answer = ctx.session().create(None, &path, &review).await?;
         ctx.print_warnings();
         if let Some(format) = self.format.object_format() {
-            return formats::print_object(&mut ctx.terminal, format, &answer);
+            return formats::print_object(&mut ctx.terminal, &format, &answer);
         }
         let title = format!("{}/{name}", of.kind.to_lowercase());
         let text = match &self.cluster {

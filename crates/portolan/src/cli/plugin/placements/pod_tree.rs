@@ -67,7 +67,7 @@ impl TreeArgs {
                     json!({"cluster": copy.name, "state": copy.state, "ready": copy.ready, "pods": pods})
                 };
                 let value = json!({"object": title, "copies": copies.iter().map(copy).collect::<Vec<_>>()});
-                formats::print_object(&mut ctx.terminal, format, &value)
+                formats::print_object(&mut ctx.terminal, &format, &value)
             }
         }
     }

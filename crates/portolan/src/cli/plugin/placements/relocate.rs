@@ -17,7 +17,7 @@ use super::{
 };
 use crate::cli::plugin::{
     context::PluginContext,
-    flags::{OutputFlags, OutputFormat, wait_timeout},
+    flags::{OutputFlags, wait_timeout},
     formats,
     plans::AnsweredPlan,
     resources::ResourceType,
@@ -98,9 +98,9 @@ impl MoveArgs {
         ctx.print_warnings();
         let title = of.title(&name);
         let done = if pin.is_empty() { "unpinned".to_owned() } else { format!("pinned to {}", pin.join(",")) };
-        match self.format.output {
-            None | Some(OutputFormat::Table | OutputFormat::Wide) => ctx.terminal.line(&format!("{title} {done}"))?,
-            Some(format) => formats::print_object(&mut ctx.terminal, format, &written)?,
+        match self.format.object_format() {
+            None => ctx.terminal.line(&format!("{title} {done}"))?,
+            Some(format) => formats::print_object(&mut ctx.terminal, &format, &written)?,
         }
         if !self.wait {
             return Ok(0);

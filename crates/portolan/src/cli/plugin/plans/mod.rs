@@ -14,11 +14,7 @@ use serde_json::{Value, json};
 pub(crate) use self::policy::PolicyArgs;
 pub(crate) use self::text::copies_text;
 
-use super::{
-    context::PluginContext,
-    flags::{OutputFlags, OutputFormat},
-    formats,
-};
+use super::{context::PluginContext, flags::OutputFlags, formats, output_format::OutputFormat};
 
 /// Exit code of a plan that would change something, as of `kubectl diff`.
 pub(crate) const WOULD_CHANGE: u8 = 1;
@@ -68,8 +64,8 @@ impl AnsweredPlan {
     /// # Errors
     /// A failed write.
     pub(crate) fn print(&self, ctx: &mut PluginContext, flags: &OutputFlags) -> anyhow::Result<()> {
-        match flags.output {
-            None | Some(OutputFormat::Table | OutputFormat::Wide) => {
+        match flags.object_format() {
+            None => {
                 let text = text::plan_text(&self.status, flags.is_wide(), !flags.no_headers);
                 ctx.terminal.print(&text)
             }
@@ -78,7 +74,7 @@ impl AnsweredPlan {
                 let rows = self.status.moves.iter().chain(&self.status.splits).map(|row| &row.object);
                 rows.map(text::object_name).try_for_each(|name| ctx.terminal.line(&name))
             }
-            Some(format) => formats::print_object(&mut ctx.terminal, format, &self.review),
+            Some(format) => formats::print_object(&mut ctx.terminal, &format, &self.review),
         }
     }
 }

@@ -112,7 +112,7 @@ impl PolicyTestArgs {
         if let Some(format) = self.format.output {
             let AnsweredPlan { review, status } = &answered;
             let result = json!({"passed": is_met, "failures": failures, "summary": status.summary, "plan": review});
-            formats::print_object(&mut ctx.terminal, format.into(), &result)?;
+            formats::print_object(&mut ctx.terminal, &format.into(), &result)?;
         } else {
             failures.iter().try_for_each(|failure| ctx.terminal.line(failure))?;
             let verdict = if is_met { "ok" } else { "failed" };

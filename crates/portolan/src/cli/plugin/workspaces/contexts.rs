@@ -40,7 +40,7 @@ impl CreateContextArgs {
             None => ctx.terminal.line(&line),
             Some(format) => {
                 let made = json!({"context": name, "isCurrent": !self.keep_current, "server": from.cluster["server"]});
-                formats::print_object(&mut ctx.terminal, format.into(), &made)
+                formats::print_object(&mut ctx.terminal, &format.into(), &made)
             }
         }
     }

@@ -58,7 +58,7 @@ impl CreateWorkspaceArgs {
             self.say(ctx, &format!("Workspace \"{}\"{of_type} is ready to use.", self.name))?;
         }
         if let Some(format) = self.format.object_format() {
-            formats::print_object(&mut ctx.terminal, format, &ready)?;
+            formats::print_object(&mut ctx.terminal, &format, &ready)?;
         }
         if let Some(context) = &self.create_context {
             let line = store_context(ctx, context, &path)?;

@@ -14,7 +14,7 @@ pub(crate) use self::create::CreateWorkspaceArgs;
 pub(crate) use self::tree::WorkspaceTreeArgs;
 
 use self::current::CurrentWorkspace;
-use super::{context::PluginContext, flags::OutputFormat, formats};
+use super::{context::PluginContext, formats, output_format::OutputFormat};
 
 /// Path of the workspaces of a workspace.
 pub(super) const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
@@ -54,13 +54,14 @@ struct DestinationArgs {
     shown: CurrentArgs,
 }
 
-#[derive(Args, Clone, Copy, Default)]
+#[derive(Args, Clone, Default)]
 struct CurrentArgs {
     /// Print only the path of the workspace.
     #[arg(long)]
     short: bool,
-    /// Output format: json or yaml.
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    /// Output format: json, yaml, name, wide, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, jsonpath-file=FILE,
+    /// custom-columns=HEADER:PATH,… or custom-columns-file=FILE.
+    #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     output: Option<OutputFormat>,
 }
 
@@ -107,7 +108,7 @@ impl CurrentArgs {
         match self.output {
             None | Some(OutputFormat::Table | OutputFormat::Wide) => ctx.terminal.line(&workspace.line(self.short)),
             Some(OutputFormat::Name) => ctx.terminal.line(&workspace.line(true)),
-            Some(format) => formats::print_object(&mut ctx.terminal, format, &workspace.value()),
+            Some(format) => formats::print_object(&mut ctx.terminal, &format, &workspace.value()),
         }
     }
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::WORKSPACES;
 use crate::cli::plugin::{
     context::PluginContext,
-    flags::OutputFormat,
     formats,
+    output_format::OutputFormat,
     session::{ApiRequest, ApiSession, RequestError},
 };
 
@@ -24,8 +24,9 @@ pub(crate) struct WorkspaceTreeArgs {
     /// Print full paths.
     #[arg(short, long)]
     full: bool,
-    /// Output format: json or yaml.
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    /// Output format: json, yaml, name, wide, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, jsonpath-file=FILE,
+    /// custom-columns=HEADER:PATH,… or custom-columns-file=FILE.
+    #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     output: Option<OutputFormat>,
 }
 
@@ -40,7 +41,7 @@ struct WorkspaceNode {
 impl WorkspaceTreeArgs {
     /// Returns the format of objects; `None` for drawings.
     pub(crate) fn object_format(&self) -> Option<OutputFormat> {
-        self.output.filter(|format| !matches!(format, OutputFormat::Table | OutputFormat::Wide))
+        self.output.clone().filter(OutputFormat::is_of_objects)
     }
 
     /// Runs the command.
@@ -65,7 +66,7 @@ impl WorkspaceTreeArgs {
                 collect_paths(&root, top.as_str(), &mut paths);
                 paths.iter().try_for_each(|path| ctx.terminal.line(path))
             }
-            Some(format) => formats::print_object(&mut ctx.terminal, format, &value(&root, top.as_str())),
+            Some(format) => formats::print_object(&mut ctx.terminal, &format, &value(&root, top.as_str())),
         }
     }
 }
