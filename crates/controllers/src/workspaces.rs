@@ -162,7 +162,7 @@ impl WorkspaceController {
         }
     }
 
-    /// Reports on the Workspace what holds it, or that nothing does, as kcp does. Objects that hold nothing are not
+    /// Reports on the Workspace which objects block its deletion, or that none does, as kcp does. Other objects are not
     /// reported.
     async fn write_conditions(&self, key: &ObjectKey, remains: &RemainingContent) -> Result<(), PlaneError> {
         let words: Vec<_> = remains.resources().into_iter().chain(remains.finalizers("workspace")).collect();

@@ -191,7 +191,7 @@ fn deletion(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), Exclusion
     pass_if(!cluster.info.deleting || waits, ExclusionReason::Deleting)
 }
 
-/// Checks for a drain. What is there stays until the drain lets it move.
+/// Checks for a drain. Existing copies stay until the drain moves them.
 fn drain(ctx: &FilterContext, cluster: &ClusterFacts) -> Result<(), ExclusionReason> {
     let takes = !cluster.info.draining || ctx.is_here(cluster);
     pass_if(takes && !ctx.leaves(cluster), ExclusionReason::Draining)

@@ -32,7 +32,7 @@ pub enum IllegalStep {
         /// Epoch.
         epoch: u64,
     },
-    /// Copies come and go in one step.
+    /// Copies arrive and leave in one step.
     #[error("{arriving} arrives while {leaving} leaves, in one step")]
     AtOnce {
         /// Physical cluster of the arriving copy.

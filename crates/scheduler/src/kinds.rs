@@ -112,7 +112,7 @@ pub(crate) fn referrers() -> impl Iterator<Item = &'static Placeable> {
     PLACEABLE.iter().filter(|p| matches!(p.kind, "ServiceAccount" | "Ingress" | "PersistentVolumeClaim"))
 }
 
-/// Returns true for workloads of which no older template is kept downstream that is shown upstream.
+/// Returns true for workloads of which no older template that is shown upstream is kept downstream.
 pub(crate) fn keeps_no_history(resource: &GroupResource) -> bool {
     matches!((&*resource.group, &*resource.resource), ("batch", "cronjobs") | ("", "replicationcontrollers"))
 }

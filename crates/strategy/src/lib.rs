@@ -1,4 +1,4 @@
-//! Strategies of kinds: the steps of a write besides decoding, merging and validation, and the output of objects.
+//! Strategies of kinds: the steps of a write other than decoding, merging and validation, and the output of objects.
 //!
 //! - [`defaults`]: default values.
 //! - [`lifecycle`]: the changes that a create, an update and a delete make to an object.

@@ -45,7 +45,7 @@ pub fn namespace(object: &Value) -> &str {
     meta_text(object, "namespace")
 }
 
-/// Returns `metadata.uid` if it exists and well formed.
+/// Returns `metadata.uid` if it exists and is well formed.
 pub fn uid(object: &Value) -> Option<Uid> {
     meta_text(object, "uid").parse().ok()
 }

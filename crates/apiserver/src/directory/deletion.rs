@@ -98,7 +98,8 @@ impl Directory {
 }
 
 impl LogicalCluster {
-    /// Returns true if it is that of a Workspace in `parent`: `spec.cluster` alone could be aimed at another tenant's.
+    /// Returns true if the logical cluster belongs to a Workspace in `parent`: `spec.cluster` alone could name another
+    /// tenant's.
     pub(crate) fn is_of(&self, parent: LogicalClusterId, workspace: &Value) -> bool {
         self.parent == Some(parent) && self.workspace.is_some() && self.workspace == object::uid(workspace)
     }

@@ -99,7 +99,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Follows the records forever, since other servers on the same store write them, too.
+    /// Follows the records forever, because other servers on the same store may write them.
     pub(crate) async fn follow(self: Arc<Self>) {
         let scope = WatchScope::Resource(record::resource(), Some(LogicalClusterId::SYSTEM));
         follow(self.store.clone(), scope, self.clone()).await;
@@ -222,7 +222,7 @@ impl Directory {
         self.index.read().ids().len()
     }
 
-    /// Returns true if there is none, which is so only before the first start.
+    /// Returns true if the directory is empty, as before the first start.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

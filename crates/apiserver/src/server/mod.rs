@@ -186,7 +186,7 @@ impl ApiServer {
         self.metrics.registry()
     }
 
-    /// Returns the server as a service without a socket. Requests are those of `user`, whatever credentials they carry.
+    /// Returns the server as a service without a socket. All requests act as `user`, regardless of their credentials.
     pub fn service_as(self: &Arc<Self>, user: User) -> InProcess {
         InProcess::new(self.clone(), Identity::global(user))
     }

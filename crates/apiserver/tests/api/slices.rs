@@ -1,4 +1,4 @@
-//! Whatever is large is read and sent slice by slice, and is one state nevertheless.
+//! Large answers are read and sent slice by slice, but show a single state.
 
 use std::{sync::Arc, time::Duration};
 

@@ -14,10 +14,10 @@ pub(super) struct Tree<'w, 't> {
     left: Option<&'w Left>,
 }
 
-/// Nodes that may still be read, keys among them; `None` once there was one too many.
+/// Nodes that may still be read, including keys; `None` once the limit is exceeded.
 pub(super) type Left = Cell<Option<usize>>;
 
-/// Reads any value, and notes nothing.
+/// Reads any value without recording notes.
 pub(super) const PLAIN: Tree<'static, 'static> = Tree { walk: None, left: None };
 
 impl<'w, 't> Tree<'w, 't> {

@@ -51,8 +51,8 @@ pub trait Controller: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Reconciles one key. Each step can be repeated. A reconcile of many objects handles a share of them and is
-    /// requeued at once: others wait for as long as it takes.
+    /// Reconciles one key. Each step can be repeated. A reconcile of many objects handles a part of them and is then
+    /// requeued, so that other keys do not wait long.
     fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<WorkOutcome, PlaneError>>;
 
     /// Returns the number of keys that are reconciled concurrently; one tenant has one less, if there are several.

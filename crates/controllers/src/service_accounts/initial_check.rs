@@ -1,5 +1,5 @@
-//! Check of all namespaces at the start, from the lists of what they should have: a look at each would take a minute of
-//! processor time with 100,000 workspaces, and a queue of all of them 100 MB.
+//! Check of all namespaces at the start, from lists of the objects that they should have: checking each would take a
+//! minute of processor time with 100,000 workspaces, and a queue of all of them 100 MB.
 
 use std::collections::HashMap;
 

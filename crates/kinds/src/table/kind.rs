@@ -29,7 +29,7 @@ pub struct Kind {
     pub served: bool,
     /// Verbs, sorted as discovery shows them.
     pub verbs: Box<[Arc<str>]>,
-    /// Its definition is being deleted: no object is made any more, and existing ones go.
+    /// Its definition is being deleted: no new objects are created, and existing ones are deleted.
     pub is_ending: bool,
     /// Subresources, sorted by name.
     pub subresources: Box<[Subresource]>,

@@ -46,7 +46,7 @@ pub enum DecisionOutcome {
     Finished,
     /// Its pods are refused: no copy is made or changed.
     Refused(PodRefusal),
-    /// Nothing is decided about it: no copy comes or goes.
+    /// No decision is made about it: no copy is created or removed.
     Suspended(DecisionHold),
 }
 

@@ -131,7 +131,7 @@ impl RolloutWalk<'_> {
         let revision = revision_of(self.by, self.record);
         let end = self.groups.len();
         let Some(known) = known else {
-            // Everything has it: the stages count from the next change on.
+            // All copies have the present template: stages apply from the next change on.
             return (RolloutState { revision, stage: end, since: self.by.now, ..RolloutState::default() }, None);
         };
         let mut state = known.clone();

@@ -84,7 +84,7 @@ pub(crate) async fn read_move_gates(
     Ok(MoveGates { now: ctx.now(), pace: Some(pace.unwrap_or_else(MovePace::default)), fronts, budget })
 }
 
-/// Reads what a namespace has about one object.
+/// Reads the objects of a namespace that concern one object.
 struct NamespaceReader<'a> {
     ctx: &'a SchedulerContext,
     at: &'a ObjectKey,
@@ -221,7 +221,7 @@ struct CountedWorkload {
     key: ObjectKey,
     labels: PodLabels,
     wanted: i64,
-    /// Available pods on all physical clusters, as far as they are wanted.
+    /// Available pods on all physical clusters, at most the wanted number.
     available: i64,
 }
 

@@ -1,4 +1,5 @@
-//! The loops that keep the index up to date. They come before all others, so that those find in it what an event says.
+//! The loops that keep the index up to date. They run before all others, so that those find the event's state in the
+//! index.
 
 use std::sync::Arc;
 

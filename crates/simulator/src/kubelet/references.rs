@@ -88,7 +88,7 @@ pub(super) async fn missing(plane: &Plane, key: &ObjectKey, pod: &Value) -> Resu
     Ok(missing)
 }
 
-/// Returns the first claim that a pod names and that is not there.
+/// Returns the first missing claim of a pod.
 pub(super) async fn missing_claim(plane: &Plane, key: &ObjectKey, pod: &Value) -> Result<Option<String>, PlaneError> {
     let claims = list(pod, "/spec/volumes").iter().map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
     for claim in claims.filter(|claim| !claim.is_empty()) {
