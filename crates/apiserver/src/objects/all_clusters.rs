@@ -80,7 +80,7 @@ async fn read(range: ObjectRange<'_>, start: ListStart) -> Result<ViewItems, Sta
     Ok(all)
 }
 
-/// Returns true for an object of a logical cluster; the server's own are of none.
+/// Returns true for an object of a logical cluster, false for the server's own objects.
 fn is_in_scope(key: &ObjectKey, target: &ResourceTarget) -> bool {
     let wanted = target.namespace.as_ref();
     key.cluster != LogicalClusterId::SYSTEM && (wanted.is_none() || key.namespace() == wanted)

@@ -1,4 +1,4 @@
-//! Life of a watch: initial state, events with bookmarks between them, end.
+//! Lifecycle of a watch: initial state, events with bookmarks between them, end.
 
 use std::{
     convert::Infallible,

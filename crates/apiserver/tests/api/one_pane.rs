@@ -322,7 +322,7 @@ async fn a_watch_connects_again_and_gets_what_is_new() {
     pane.members.set("east", Member::Pods(vec!["a"], 7));
     let mut watch = pane.admin().watch(&format!("{PODS}all&watch=true"), &[]).await;
     assert_eq!(watch.seen().await, ("ADDED".into(), "a".into()));
-    // A watch goes on only while it is read.
+    // A watch makes progress only while it is read.
     let send = async |kind: &str, version| {
         pane.members.watched("east").await;
         pane.members.send("east", kind, pod("a", version));

@@ -17,7 +17,7 @@ pub(super) enum Token {
     Int(i64),
     Uint(u64),
     Float(f64),
-    /// Number that no float holds, as written.
+    /// Number that no float can represent, as written.
     Huge(String),
     Text(String),
 }
@@ -82,7 +82,8 @@ impl Token {
         }
     }
 
-    /// Returns a float that is whole as an integer; of one beyond 64 bits the processor makes the least.
+    /// Returns a whole float as an integer. One beyond 64 bits becomes the smallest integer, as the processor converts
+    /// it.
     fn whole(self) -> Result<Self, Misfit> {
         match self {
             Self::Float(n) if n.trunc() != n => Err(Misfit::Type(FLOAT.into())),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{metrics::MetricProposal, scaling::ScalingOutcome};
 
-/// Status that is being made.
+/// Status under construction.
 pub(super) struct ScalerStatus<'a> {
     before: &'a Value,
     now: &'a str,

@@ -26,7 +26,7 @@ pub(super) struct ConnectionFacts {
 }
 
 impl ConnectionFacts {
-    /// Writes the facts that are known. Returns true if they were other ones.
+    /// Writes the known facts. Returns true if they have changed.
     pub(super) fn annotate(&self, physical: &mut Value) -> bool {
         let mut has_changed = false;
         for (key, value) in [(AGENT_VERSION, &self.agent_version), (CREDENTIALS_EXPIRE, &self.expiry)] {

@@ -55,7 +55,7 @@ impl Object {
         self.live = Some(new);
     }
 
-    /// Goes on in another version of the same kind.
+    /// Continues in another version of the same kind.
     fn in_version(&mut self, kind: &'static Kind) {
         self.live = self.live.take().map(|live| from_storage(kind, to_storage(self.kind, live)));
         self.kind = kind;

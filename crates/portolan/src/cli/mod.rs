@@ -1,4 +1,4 @@
-//! Command line: a file per command.
+//! Command line, with a file per command.
 
 mod access;
 mod admin;
@@ -67,7 +67,7 @@ enum CliCommand {
     Snapshot(snapshot::SnapshotArgs),
     /// Read and check all data of a stopped server's store.
     Verify(verify::VerifyArgs),
-    /// Encrypt what a store has, and verify that nothing in it is stored plain.
+    /// Encrypt the objects of a store, and verify that nothing in it is stored plain.
     Encryption(encryption::EncryptionArgs),
     /// Print the administrator's kubeconfig for a workspace, or create one for a user.
     Kubeconfig(kubeconfig::KubeconfigArgs),

@@ -2,7 +2,7 @@
 
 use portolan_types::placement::{DrainCounts, DrainPhase, DrainSpec};
 
-/// Returns the phase of a drain that has started, and is on its way forth.
+/// Returns the phase of a drain that has started and is not being undone.
 pub(super) fn phase(spec: &DrainSpec, counts: &DrainCounts) -> DrainPhase {
     match counts {
         DrainCounts { moving: 0, .. } if spec.abort => DrainPhase::Aborted,
@@ -14,7 +14,7 @@ pub(super) fn phase(spec: &DrainSpec, counts: &DrainCounts) -> DrainPhase {
     }
 }
 
-/// Returns the phase of a drain on its way back. `aborts` is true if it was aborted since the undo began.
+/// Returns the phase of a drain that is being undone. `aborts` is true if it was aborted since the undo began.
 pub(super) fn phase_of_undo(spec: &DrainSpec, counts: &DrainCounts, aborts: bool) -> DrainPhase {
     match counts {
         DrainCounts { moving: 0, .. } if aborts => DrainPhase::Aborted,

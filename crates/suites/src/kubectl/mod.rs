@@ -1,5 +1,5 @@
 //! Every kubectl verb, unmodified, against a logical cluster. The same checks pass against a real kube-apiserver
-//! (`--against kube`): a text or column that they want is Kubernetes' own.
+//! (`--against kube`): the expected texts and columns are those of Kubernetes.
 
 mod access;
 mod basics;
@@ -61,15 +61,15 @@ pub(super) fn run(report: &mut CheckReport, anywhere: &Kubectl) {
 }
 
 impl KubectlContext {
-    /// Runs kubectl in the namespace, wants exit code 0 and all of `texts` in stdout.
+    /// Runs kubectl in the namespace, and checks for exit code 0 and all of `texts` in stdout.
     fn says(&self, args: &str, texts: &[&str]) -> Result<String> {
         let out = self.kubectl.run(args)?;
         contains(args, &out, texts)?;
         Ok(out)
     }
 
-    /// Runs kubectl in the namespace, and wants exit code 0 and exactly this in stdout, as [`golden::settled`] leaves
-    /// it.
+    /// Runs kubectl in the namespace, and checks for exit code 0 and exactly this stdout, as normalized by
+    /// [`golden::settled`].
     fn prints(&self, args: &str, expected: &str) -> Result<()> {
         self.prints_for(args, "", expected)
     }
@@ -81,7 +81,7 @@ impl KubectlContext {
         Ok(())
     }
 
-    /// Runs kubectl in the namespace, wants exit code 1 and all of `texts` in stderr.
+    /// Runs kubectl in the namespace, and checks for exit code 1 and all of `texts` in stderr.
     fn refuses(&self, args: &str, stdin: &str, texts: &[&str]) -> Result<()> {
         refused(&self.kubectl.call(args, stdin)?, texts)
     }
@@ -96,7 +96,7 @@ impl KubectlContext {
         self.kubectl.run_args(&["get", object, "-o", &format!("jsonpath={path}")])
     }
 
-    /// Wants a JSONPath of an object to print exactly `expected`.
+    /// Checks that a JSONPath of an object prints exactly `expected`.
     fn path_is(&self, object: &str, path: &str, expected: &str) -> Result<()> {
         let found = self.path(object, path)?;
         ensure!(found == expected, "{object} {path} is {found:?}, expected {expected:?}");

@@ -1,4 +1,4 @@
-//! Connection to one server that is made again after it broke.
+//! Connection to one server, which is reestablished after a failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use harness::kubeconfig::UserKubeconfig;
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const CONNECTIONS: usize = 2;
 
-/// Client of one server, which may be killed and come back.
+/// Client of one server, which may be killed and restarted.
 pub(super) struct ServerLink {
     config: UserKubeconfig,
     client: Mutex<Option<Arc<HttpClient>>>,

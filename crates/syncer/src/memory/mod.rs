@@ -27,7 +27,7 @@ pub struct SyncMemoryBudget {
 #[derive(Debug, Default)]
 struct BudgetUsage {
     all: u64,
-    /// Those of registrations in other workspaces than root.
+    /// Bytes of registrations outside root.
     outside_root: u64,
     by_workspace: HashMap<LogicalClusterId, u64>,
 }

@@ -1,4 +1,5 @@
-//! (upstream object with its record, downstream object) → what to do. The whole decision, without IO.
+//! Decision about one copy: from the upstream object with its record, and the downstream object, to the next step. No
+//! IO.
 
 mod adoption;
 mod debt_permission;
@@ -297,8 +298,8 @@ pub(crate) fn grace_of(upstream: &UpstreamObject) -> Option<i64> {
         return None;
     }
     let seconds = object::metadata(&upstream.object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
-    // Upstream gives a Pod that has no node there no time at all. It has one downstream: 0 would kill it there,
-    // unproven.
+    // Upstream, a Pod without a node gets the grace period 0. Downstream it has a node, and 0 would kill it without
+    // proof.
     let has_node = upstream.object.pointer("/spec/nodeName").is_some_and(|node| node.as_str() != Some(""));
     seconds.filter(|seconds| *seconds > 0 || has_node)
 }

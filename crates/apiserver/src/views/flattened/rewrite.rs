@@ -38,7 +38,7 @@ pub(super) enum Direction<'a> {
 pub(super) struct Rewriter<'a> {
     pub(super) cluster: LogicalClusterId,
     pub(super) direction: Direction<'a>,
-    /// Kinds, by which typed references tell cluster-scoped objects from others.
+    /// Kinds, by which typed references distinguish cluster-scoped objects from others.
     pub(super) surface: &'a Surface,
     pub(super) table: &'a KindTable,
     pub(super) kind: &'a Kind,
@@ -287,7 +287,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites a selector of namespaces by labels, or, as prometheus-operator has it, by a list of names.
+    /// Rewrites a selector of namespaces by labels, or, as in prometheus-operator, by a list of names.
     fn rewrite_custom_selector(&self, value: &mut Value) -> Rewritten {
         if let Some(names) = value.get_mut("matchNames") {
             return self.refer(FlatReferent::Namespaces, names);

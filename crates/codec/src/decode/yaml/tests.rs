@@ -68,7 +68,7 @@ fn depth_is_bounded_in_every_form() {
             (0..levels).map(|level| format!("{}a:\n", " ".repeat(level))).collect::<String>()
                 + &" ".repeat(levels)
                 + "1",
-            // Half of it is behind an alias.
+            // Half of the document is behind an alias.
             format!(
                 "[&a {}1{}, {}*a{}]",
                 "[".repeat(levels / 2),
@@ -98,7 +98,7 @@ fn a_chain_of_merges_does_not_fill_the_stack() {
 #[test]
 fn aliases_cost_their_expansion() {
     let many = |text: &str, times: usize| format!("a: &a {text}\nb: [{}]", "*a,".repeat(times));
-    // Half as many nodes as there may be, of which none is behind an alias, and lists of two that are.
+    // Half of the maximum number of nodes without aliases, and lists of two aliases.
     let full = |text: &str, nodes: usize| {
         format!("{{t: {text}, l: [{}], a: &a [x], b: [{}]}}", "x,".repeat(MAX_NODES / 2), "*a,".repeat(nodes / 2))
     };

@@ -59,7 +59,7 @@ struct DrainControlArgs {
     /// Start no further move. A new drain shows its plan and starts nothing.
     #[arg(long)]
     pause: bool,
-    /// Go on with a paused drain.
+    /// Continue a paused drain.
     #[arg(long)]
     resume: bool,
     /// End the drain: moves under way finish, and nothing else moves.
