@@ -195,7 +195,7 @@ mod tests {
         }
         for (text, words) in [
             ("kind: x", "expected EncryptionConfiguration"),
-            ("{ hunter2", "is no YAML"),
+            ("{ hunter2", "is not YAML"),
             ("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration", "resources: Required value"),
         ] {
             let why = parse(text.as_bytes()).unwrap_err();

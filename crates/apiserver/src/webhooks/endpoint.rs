@@ -73,7 +73,7 @@ impl WebhookEndpoint {
     ) -> Result<Value, String> {
         let answer = self.post(webhooks, cluster, call).await?;
         // The response is not quoted: the client may not be allowed to see it.
-        serde_json::from_slice(&answer.body).map_err(|_| format!("the response is not a {name} in JSON"))
+        serde_json::from_slice(&answer.body).map_err(|_| format!("the response is not an {name} in JSON"))
     }
 
     /// Posts a review as [`WebhookEndpoint::post_and_parse`] does, and returns the response unparsed.

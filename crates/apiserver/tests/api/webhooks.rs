@@ -94,7 +94,7 @@ async fn a_webhook_that_fails_refuses_or_is_ignored_as_its_policy_says() {
             r#"an error on the server ("unknown") has prevented the request from succeeding"#,
         ),
         ("nothing there", server.client("/missing"), "the server could not find the requested resource"),
-        ("no review", server.client("/text"), "the response is no AdmissionReview in JSON"),
+        ("no review", server.client("/text"), "the response is not an AdmissionReview in JSON"),
         ("a redirect", server.client("/redirect"), "the server responded with the status code 302"),
         ("another's answer", server.client("/other"), "received invalid webhook response: expected response.uid="),
         (
