@@ -110,6 +110,6 @@ mod tests {
         ];
         assert_eq!(fields(&message).unwrap(), expected);
         assert_eq!(long(&message, 17), [b"a", b"b"]);
-        assert_eq!(fields(&message[..message.len() - 1]), None, "what is cut off is no message");
+        assert_eq!(fields(&message[..message.len() - 1]), None, "truncated bytes are not a message");
     }
 }

@@ -68,7 +68,7 @@ async fn a_pod_waits_for_the_objects_it_references() {
     f.delete(&format!("{CORE}/secrets/tls"), "Background").await;
     f.relabel(&format!("{CORE}/pods/mounts"), "x").await;
     let running = f.get(&format!("{CORE}/pods/mounts")).await;
-    assert_eq!(condition(&running, "Ready")["status"], "True", "what runs goes on");
+    assert_eq!(condition(&running, "Ready")["status"], "True", "running pods keep running");
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ mod tests {
             ("alone", one.clone(), Err(401), None),
             ("two", format!("{one}, {other}, a"), Err(401), Some("a")),
             ("padded", format!("{TOKEN}dA==, a"), Err(401), Some("a")),
-            ("with bytes that are no text", format!("{one}\u{fc}, a"), Err(401), Some("a")),
+            ("with bytes that are not text", format!("{one}\u{fc}, a"), Err(401), Some("a")),
             ("empty", format!("{TOKEN}, a"), Ok(None), Some("a")),
             ("empty and alone", TOKEN.to_owned(), Ok(None), None),
         ] {

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&place), 2);
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert_eq!(Arc::strong_count(&place), 1);
-        assert!(stalled.frame().await.unwrap().is_err(), "what comes late is no end");
+        assert!(stalled.frame().await.unwrap().is_err(), "late data does not end the body");
 
         let dropped = held(None);
         drop(dropped);

@@ -362,7 +362,7 @@ mod tests {
         let grants = BTreeMap::from([5, 20].map(|cluster| (LogicalClusterId::new(cluster), Grant::All)));
         let members = Members { revision: ResourceVersion::FIRST, grants };
         for (case, last, expected) in [
-            ("a member goes on behind its last object", key(5, "b"), Some(key(5, "b"))),
+            ("a member continues after its last object", key(5, "b"), Some(key(5, "b"))),
             ("others before a member are skipped", key(7, "b"), Some(key(20, FIRST_NAME))),
             ("also the one directly in front of it", key(19, "c"), Some(key(20, FIRST_NAME))),
             ("the last member", key(20, "b"), Some(key(20, "b"))),

@@ -263,7 +263,7 @@ mod tests {
         assert!(!revoked.reread().unwrap(), "it has not changed");
         fs::write(&path, "serial:01\nnonsense\n").unwrap();
         assert!(revoked.reread().unwrap_err().to_string().contains("line 2"));
-        assert!(revoked.contains(&id(&[1])) && !revoked.reread().unwrap(), "it is told once");
+        assert!(revoked.contains(&id(&[1])) && !revoked.reread().unwrap(), "it is reported once");
         assert!(RevokedCertificates::open(Some(path.clone())).is_err(), "a start is refused");
         fs::remove_file(&path).unwrap();
         assert!(revoked.reread().unwrap() && !revoked.contains(&id(&[1])));

@@ -418,7 +418,7 @@ async fn a_token_that_dies_with_a_pod_tells_the_node_the_pod_is_on() {
         }
     };
     assert_eq!(told("known").await, (json!("n1"), node["metadata"]["uid"].clone()));
-    assert_eq!(told("unknown").await, (json!("n2"), json!(null)), "a node that is not there is told by its name");
+    assert_eq!(told("unknown").await, (json!("n2"), json!(null)), "a missing node is reported by its name");
     assert_eq!(told("nowhere").await, (json!(null), json!(null)));
 }
 

@@ -121,7 +121,7 @@ async fn bodies_that_are_none() {
             .says(r#"supported values: "", "Ignore", "Strict", "Warn""#),
         bad("malformed JSON").header(JSON).body("{\"kind\":").says("json parse error"),
         bad("more than one document").header(JSON).body("{}{}").says("json parse error"),
-        bad("bytes that are no text").header(JSON).body(b"{\"data\":{\"a\":\"\xff\"}}".to_vec()),
+        bad("bytes that are not text").header(JSON).body(b"{\"data\":{\"a\":\"\xff\"}}".to_vec()),
         bad("another kind").json(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}})),
         bad("an unknown kind").json(&json!({"apiVersion": "v1", "kind": "Nothing"})).says("no kind"),
         bad("another version of the API")
@@ -131,7 +131,7 @@ async fn bodies_that_are_none() {
         bad("a list instead of an object").json(&json!([])),
         bad("deep YAML").header(YAML).body(format!("q: {}{}", "[".repeat(5000), "]".repeat(5000))),
         bad("aliases of aliases").header(YAML).body(bomb.clone()),
-        bad("protobuf that is none")
+        bad("invalid protobuf")
             .header(("content-type", "application/vnd.kubernetes.protobuf"))
             .body(b"k8s\0\xff\xff\xff\xff\xff".to_vec()),
         bad("another namespace than the URL's").json(&json!({"metadata": {"name": "x", "namespace": "kube-system"}})),
@@ -201,14 +201,14 @@ async fn patches_that_are_none() {
         patch("the document replaced by nothing", 422, "Invalid")
             .header(JSON_PATCH)
             .body(r#"[{"op":"replace","path":"","value":null}]"#),
-        patch("a merge patch that is none", 400, "BadRequest")
+        patch("an invalid merge patch", 400, "BadRequest")
             .header(("content-type", "application/merge-patch+json"))
             .body("[1]"),
         patch("another kind", 422, "Invalid")
             .header(("content-type", "application/merge-patch+json"))
             .body(r#"{"kind":"Secret","data":null}"#)
             .says("unknown conversion"),
-        patch("another kind with values that are none of it", 422, "Invalid")
+        patch("another kind with values that it does not have", 422, "Invalid")
             .header(("content-type", "application/merge-patch+json"))
             .body(r#"{"kind":"Secret"}"#)
             .says("illegal base64 data at input byte 0"),
@@ -220,7 +220,7 @@ async fn patches_that_are_none() {
             .header(("content-type", "application/merge-patch+json"))
             .body(r#"{"metadata":{"name":null}}"#)
             .says("name must be provided"),
-        patch("a revision that is no number", 500, "")
+        patch("a revision that is not a number", 500, "")
             .header(("content-type", "application/merge-patch+json"))
             .body(r#"{"metadata":{"resourceVersion":"x"}}"#)
             .says("strconv.ParseUint: parsing \"x\": invalid syntax"),
@@ -434,10 +434,10 @@ async fn paths_and_parameters_that_mean_nothing() {
         get("a watch from letters", &maps("watch=1&resourceVersion=x"), 500, ""),
         get("a forged continue token", &maps(&format!("limit=1&continue={forged}")), 400, "BadRequest"),
         get("no continue token", &maps("limit=1&continue=%00"), 400, "BadRequest"),
-        get("a limit that is no number", &maps("limit=ten"), 400, "BadRequest"),
+        get("a limit that is not a number", &maps("limit=ten"), 400, "BadRequest"),
         get("a broken selector", &maps("labelSelector=a%20in%20("), 400, "BadRequest"),
         get("a field that cannot be selected", &maps("fieldSelector=data.k%3Dv"), 400, "BadRequest"),
-        get("bytes that are no text", &maps("labelSelector=%ff"), 400, "BadRequest"),
+        get("bytes that are not text", &maps("labelSelector=%ff"), 400, "BadRequest"),
         get(
             "nodes by namespace",
             "/clusters/root/api/v1/nodes?fieldSelector=metadata.namespace%3Dx",
@@ -512,7 +512,7 @@ async fn claimed_identities_need_a_credential() {
             .header(("impersonate-user", "admin"))
             .header(("impersonate-group", "system:masters")),
         get("a group without a user", 400, "BadRequest").header(("impersonate-group", "system:masters")),
-        get("a token that is none", 401, "Unauthorized").header(("authorization", "Bearer x.y.z")),
+        get("an invalid token", 401, "Unauthorized").header(("authorization", "Bearer x.y.z")),
         get("a password", 403, "Forbidden").header(("authorization", "Basic YTpi")).says("system:anonymous"),
         get("a token without end", 401, "Unauthorized")
             .header(("authorization", &format!("Bearer {}", "t".repeat(20_000)))),

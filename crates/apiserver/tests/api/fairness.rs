@@ -59,7 +59,7 @@ async fn a_flood_of_slow_writes_leaves_others_their_share() {
     }
     let seats = WRITES * 3 / 4;
     assert_eq!(flood.len(), seats + WAITING, "what has a seat or waits for one");
-    assert_eq!(turned_away, WRITES - seats + 30, "the rest is told to come back");
+    assert_eq!(turned_away, WRITES - seats + 30, "the others get 429");
     for n in 0..3 {
         calm.post(MAPS, config_map(&format!("m{n}"), json!({}))).await.expect(201);
         noisy.get(MAPS).await.expect(200);

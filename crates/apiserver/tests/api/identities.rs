@@ -300,7 +300,7 @@ async fn certificates_of_others_proxies_and_own_serving_certificates() {
     let identities = [clients.issue("bob", &[]), proxies.issue("front", &[]), proxies.issue("back", &[])];
     for (case, identity, headers, expected) in [
         ("a certificate of another authority", Some(&identities[0]), &[][..], Ok("bob")),
-        ("its holder is no proxy", Some(&identities[0]), &forged[..], Ok("bob")),
+        ("its holder is not a proxy", Some(&identities[0]), &forged[..], Ok("bob")),
         ("a proxy states its client", Some(&identities[1]), &forged[..], Ok("ann")),
         ("a proxy without a client is anonymous", Some(&identities[1]), &[], Err(403)),
         ("no other connection asserts a user", None, &forged, Err(403)),

@@ -40,7 +40,7 @@ async fn a_patch_of_the_identity_is_refused_in_kubernetes_order() {
             "no kind \"A\" is registered for the internal version of group \"\"",
         ),
         (
-            "another kind that is none of that kind",
+            "another kind that does not match the type",
             JSON,
             versions(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": []})),
             422,

@@ -191,5 +191,5 @@ async fn a_watch_does_not_go_on_by_another_definition_that_says_the_same() {
     assert_eq!(watch.seen().await, ("DELETED".to_owned(), "a".to_owned()));
     define(&admin, widgets()).await;
     admin.post(WIDGETS, widget("b", json!(1))).await.expect(201);
-    assert_eq!(watch.next().await, None, "it is begun again by what holds now");
+    assert_eq!(watch.next().await, None, "it starts again with the present definition");
 }

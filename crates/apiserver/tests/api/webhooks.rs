@@ -686,7 +686,7 @@ async fn conditions_choose_whom_to_ask() {
             None,
         ),
         (
-            "all that fails is told",
+            "all failures are reported",
             vec![
                 ("c", "object.data.none == \"x\"".to_owned()),
                 ("d", "object.data.none == \"x\"".to_owned()),

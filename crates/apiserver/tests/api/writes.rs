@@ -284,9 +284,9 @@ async fn the_revision_of_a_create_is_validated_as_in_kubernetes() {
     let admin = Plane::new().await.admin();
     let at = |name: &str, revision: &str| json!({"metadata": {"name": name, "resourceVersion": revision}});
     for (case, name, revision, code) in [
-        ("what is wrong is told before", "A_B", "5", 422),
+        ("errors are reported first", "A_B", "5", 422),
         ("what is right has none", "a", "5", 500),
-        ("what is no number is none", "b", "x", 201),
+        ("text that is not a number is ignored", "b", "x", 201),
         ("nor what is too large", "c", "99999999999999999999", 201),
         ("nor zero", "d", "0", 201),
     ] {

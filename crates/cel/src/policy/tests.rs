@@ -39,7 +39,7 @@ fn a_policy_decides_by_its_validations() {
             vec![PolicyDecision::Admit],
         ),
         (
-            "what does not is told by the expression",
+            "a failure is reported by the expression",
             expressions(json!([{"expression": "object.spec.replicas < 3"}])),
             vec![denied("failed expression: object.spec.replicas < 3")],
         ),

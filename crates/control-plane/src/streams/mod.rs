@@ -285,6 +285,6 @@ mod tests {
             let headers = HeaderMap::from_iter([host, (ORIGIN, HeaderValue::from_static(origin))]);
             assert_eq!(check_origin(&headers).is_ok(), expected, "{origin}");
         }
-        assert!(check_origin(&HeaderMap::new()).is_ok(), "kubectl is no page");
+        assert!(check_origin(&HeaderMap::new()).is_ok(), "kubectl is not a page");
     }
 }

@@ -164,7 +164,7 @@ async fn owners_that_keep_an_object() {
             Some(told("shop", "shop")),
         ),
         (
-            "one in a namespace cannot be told, at cluster scope",
+            "one in a namespace is unknown at cluster scope",
             role(),
             vec![&nowhere, &elsewhere],
             Some(vec![&nowhere, &elsewhere]),
@@ -172,7 +172,7 @@ async fn owners_that_keep_an_object() {
         ),
         ("one that is nowhere, of a kind that lives in namespaces", role(), vec![&absent], Some(vec![&absent]), None),
         (
-            "one of a kind that is not served cannot be told",
+            "one of a kind that is not served is unknown",
             dependent(),
             vec![&absent, &unserved],
             Some(vec![&absent, &unserved]),

@@ -34,7 +34,7 @@ fn misfits_have_no_owner() {
         ("a number for a text", accounts, json!({"secrets": [{"name": 1}]}), false),
         ("an unknown field", accounts, json!({"zz": 1}), false),
         (
-            "owners in a template, of fields that are none",
+            "owners in a template, of fields that do not exist",
             templates,
             json!({"template": {"metadata": {"managedFields": [{"fieldsV1": 1}]}}}),
             false,

@@ -117,7 +117,11 @@ mod tests {
         assert_eq!(chosen(&later.decide()), "west");
         later.clusters[1] = cluster("west").down();
         let lost = later.decide();
-        assert_eq!((chosen(&lost).as_str(), lost.preferred_since), ("east", None), "it starts anew when it fits again");
+        assert_eq!(
+            (chosen(&lost).as_str(), lost.preferred_since),
+            ("east", None),
+            "it starts again when it fits again"
+        );
     }
 
     #[test]

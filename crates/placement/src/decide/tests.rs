@@ -29,7 +29,7 @@ fn the_default_decision_of_a_namespace() {
     check("a cordon keeps what is there", &PlacementCase::new(web(), cordoned).on("east"), "east");
     let down = vec![cluster("east").down(), cluster("west")];
     check("not one that does not answer", &PlacementCase::new(web(), down.clone()), "west");
-    check("not ready is no reason to leave", &PlacementCase::new(web(), down).on("east"), "east");
+    check("not ready is not a reason to leave", &PlacementCase::new(web(), down).on("east"), "east");
     check("nowhere, when there is nothing", &PlacementCase::new(web(), Vec::new()), "");
 }
 

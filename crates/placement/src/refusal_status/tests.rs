@@ -97,7 +97,7 @@ fn a_refused_change_keeps_running_copies() {
     let object = deployment(2, 4, running.clone());
     for (case, new_template, expected) in [
         (
-            "more replicas, which is no rollout",
+            "more replicas, which is not a rollout",
             false,
             "Progressing=True NewReplicaSetAvailable, ReplicaFailure=True FailedCreate, availableReplicas=2, observedGeneration=2, readyReplicas=2, replicas=2, unavailableReplicas=2, updatedReplicas=2",
         ),

@@ -186,7 +186,7 @@ fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
     assert_eq!(words(&seven.previous), "a*3 b*3 c*1");
     let mut turned = seven.clone();
     turned.policies = vec![weights([1, 3, 3])];
-    assert_eq!(words(&settle(turned).previous), "a*1 b*3 c*3", "other weights are divided by anew");
+    assert_eq!(words(&settle(turned).previous), "a*1 b*3 c*3", "replicas are divided again by new weights");
     // The present division may differ from the one by weights alone.
     let mut uneven = three.clone();
     uneven.previous = record("a*0 b*1 c*5");
@@ -196,7 +196,7 @@ fn a_division_starts_from_the_present_one_while_only_the_total_changes() {
     let mut fewer = uneven.clone();
     fewer.clusters[1] = cluster("b zone=b").deleting();
     fewer.workload = deployment(6);
-    assert_eq!(words(&settle(fewer).previous), "a*3 c*3", "another set of clusters is divided anew");
+    assert_eq!(words(&settle(fewer).previous), "a*3 c*3", "another set of clusters is divided again");
 }
 
 #[test]

@@ -504,7 +504,7 @@ async fn a_count_of_zero_runs_nowhere_and_has_a_condition() {
     for workload in [running, later] {
         let is_stopped =
             |placement: Option<&Value>| placement.is_some_and(|placement| condition(placement).0 == "Stopped");
-        world.until("it is told", &placement_of(&workload), is_stopped).await;
+        world.until("it is reported", &placement_of(&workload), is_stopped).await;
         world.settle().await;
         let placement = world.placement(&workload).await.unwrap();
         assert_eq!(condition(&placement).1, "kept from running by policy none");

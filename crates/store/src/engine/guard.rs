@@ -155,6 +155,6 @@ mod tests {
             "redb-4.4.0/src/tree/page.rs:7:1"
         );
         assert_eq!(crate_relative("lib.rs:1:1"), "lib.rs:1:1");
-        assert!(is_new("lib.rs:1:1") && !is_new("lib.rs:1:1"), "a place is told once");
+        assert!(is_new("lib.rs:1:1") && !is_new("lib.rs:1:1"), "a location is reported once");
     }
 }

@@ -162,9 +162,9 @@ mod tests {
         for (case, record, words) in [
             ("a newer format", r#"{"format":2,"identity":"a","base":"0"}"#, "the version that wrote it"),
             ("a far newer format without a base", r#"{"format":4294967296}"#, "format 4294967296"),
-            ("what this version knows is told", r#"{"format":2}"#, "knows formats up to 1;"),
+            ("the known format is reported", r#"{"format":2}"#, "knows formats up to 1;"),
             ("a format that never was", r#"{"format":0,"base":"0"}"#, "is damaged"),
-            ("a format that is no number", r#"{"format":"1","base":"0"}"#, "is damaged"),
+            ("a format that is not a number", r#"{"format":"1","base":"0"}"#, "is damaged"),
             ("no base", r#"{"format":1}"#, "is damaged"),
             ("a base beyond all numbers", r#"{"format":1,"base":"72057594037927936"}"#, "is damaged"),
             ("no record", "", "is damaged"),

@@ -204,7 +204,7 @@ async fn a_foreign_etcd_key_is_reported_and_blocks_no_request() {
         intruder.put(key).await;
     }
     one.commit(Transaction::one(key("d"), Expect::Absent, Some(Record::of(&json!({"metadata": {}}))))).await.unwrap();
-    assert_eq!(watch.next().await.unwrap().events[0].key, key("d"), "the feed goes on");
+    assert_eq!(watch.next().await.unwrap().events[0].key, key("d"), "the feed continues");
     let mut late = one.watch(scope, Some(start)).await.unwrap();
     assert_eq!(late.next().await.unwrap().events[0].key, key("d"), "and so does history");
     for (server, store) in [("one", &one), ("the other", &other)] {
@@ -509,7 +509,7 @@ async fn a_server_that_missed_compacted_history_ends_its_watches() {
     other.commit(Transaction::one(key("c"), Expect::Damaged, None)).await.unwrap();
     assert!(one.current() < other.oldest(), "it has missed what is forgotten");
     bridge.is_open.send_replace(true);
-    until("it goes on", || one.current() >= other.current()).await;
+    until("it continues", || one.current() >= other.current()).await;
     for (server, store) in [("one", &one), ("the other", &other)] {
         let told = match store.watch(WatchScope::PlacedOn("e-1".into()), Some(between)).await {
             Ok(mut watch) => timeout(READ_TIMEOUT, watch.next()).await.expect(server).map(drop),

@@ -102,7 +102,7 @@ mod tests {
         for n in 0..MAX_LISTED + 5 {
             passed.add(found(&format!("x{n}"), Damage::Key));
         }
-        assert_eq!((passed.objects(), passed.last()), (0, None), "it is no object");
+        assert_eq!((passed.objects(), passed.last()), (0, None), "it is not an object");
         passed.add(found("a", Damage::Checksum));
         passed.add(found("x", Damage::Key));
         assert_eq!((passed.objects(), passed.last().map(|key| &*key.name)), (1, Some("a")));

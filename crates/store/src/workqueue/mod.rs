@@ -246,10 +246,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         list.finish(key, WorkOutcome::RequeueAfter(Duration::from_secs(60)));
-        tokio::time::timeout(Duration::from_secs(1), waiting)
-            .await
-            .expect("what waits for its time is no work")
-            .unwrap();
+        tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("a delayed key is not work yet").unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -145,7 +145,7 @@ pub(crate) async fn events_until(stream: &mut dyn EventStream, upto: ResourceVer
             return events;
         }
         let next = tokio::time::timeout(Duration::from_secs(20), stream.next()).await;
-        events.extend(next.expect("a watch goes on").unwrap().events.iter().map(|event| Event::clone(event)));
+        events.extend(next.expect("a watch continues").unwrap().events.iter().map(|event| Event::clone(event)));
     }
 }
 

@@ -597,7 +597,7 @@ fn unreadable_objects_are_deleted_without_other_options() {
     let refused = DeleteOptions::from_value(&wrong).unwrap_err();
     let fields: Vec<&str> = refused.details().causes.iter().map(|cause| &*cause.field).collect();
     let unsafe_delete = "ignoreStoreReadErrorWithClusterBreakingPotential";
-    assert_eq!(fields, ["propagationPolicy", "dryRun", unsafe_delete, unsafe_delete], "all that is wrong is told");
+    assert_eq!(fields, ["propagationPolicy", "dryRun", unsafe_delete, unsafe_delete], "all errors are reported");
 }
 
 #[test]

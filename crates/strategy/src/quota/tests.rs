@@ -145,7 +145,7 @@ fn quotas_allow_or_refuse_writes() {
             None,
             Err("exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"),
         ),
-        ("other kinds are no matter", vec![pods("2")], "secrets", &plain, None, Ok(json!([]))),
+        ("other kinds do not matter", vec![pods("2")], "secrets", &plain, None, Ok(json!([]))),
         ("a change that uses no more is free", vec![pods("2")], "pods", &plain, Some(&plain), Ok(json!([]))),
         (
             "nothing is let through before usage is known",

@@ -279,7 +279,7 @@ mod tests {
         let asked = wanted.iter().take_while(|rule| !search.finds_cover(rule) && search.words > 0).count();
         assert!((50..200).contains(&asked), "{asked} of 50,000 were compared with all");
         assert_eq!(uncovered(&wanted, &held).len(), 50_000);
-        assert_eq!(uncovered(&held, &held).len(), 0, "what is held as it is");
+        assert_eq!(uncovered(&held, &held).len(), 0, "exactly the held permissions");
         let less: Vec<PolicyRule> = held[..1000].to_vec();
         let more = |rule: &PolicyRule| PolicyRule { verbs: vec!["get".into(), "list".into()], ..rule.clone() };
         let more: Vec<PolicyRule> = less.iter().map(more).collect();

@@ -221,6 +221,6 @@ mod tests {
     fn sets_of_others_are_let_be() {
         let items = [set("OnDelete", 2), pod("0", "old", "1", "True")];
         assert_eq!(step_of(&items[0], &items), None, "there is no configuration");
-        assert_eq!(step_of(&items[1], &items), None, "a pod is no set");
+        assert_eq!(step_of(&items[1], &items), None, "a pod is not a set");
     }
 }

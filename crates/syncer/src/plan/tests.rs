@@ -186,7 +186,7 @@ fn copies_are_made_and_kept_up_to_date() {
             "Keep",
         ),
         (
-            "a default of the physical cluster is no drift",
+            "a default of the physical cluster is not drift",
             placed().downstream(|o| o["immutable"] = json!(false)),
             "Keep",
         ),
@@ -217,7 +217,7 @@ fn an_unadmitted_object_is_only_deleted() {
     let changed = || placed().downstream(|_| ()).with(meta("generation", json!(2)));
     check(vec![
         ("no copy is made", held(placed()), "Wait"),
-        ("the copy stays as it is", held(changed()), "Wait"),
+        ("the copy stays unchanged", held(changed()), "Wait"),
         ("it is deleted all the same", held(changed().with(meta("deletionTimestamp", json!("t")))), "Delete Deleting"),
         (
             "it leaves all the same",
@@ -235,7 +235,7 @@ fn nothing_but_deletions_goes_where_the_dispatch_is_suspended() {
     let elsewhere = |case: Case| case.with(|c| c.suspended = ["west-uid".parse().unwrap()].into());
     check(vec![
         ("no copy is made", suspended(placed()), "Wait"),
-        ("the copy stays as it is", suspended(changed()), "Wait"),
+        ("the copy stays unchanged", suspended(changed()), "Wait"),
         ("it is deleted", suspended(changed().with(meta("deletionTimestamp", json!("t")))), "Delete Deleting"),
         ("it leaves", suspended(changed().with(|c| c.entry = Some(entry(CopyPhase::Leaving, 1)))), "Delete Leaving"),
         ("suspended on another physical cluster", elsewhere(changed()), "Apply"),

@@ -430,7 +430,7 @@ fn a_divided_job_with_completions_on_the_way_is_not_complete() {
         truths(&merge(&kind("Job.batch"), &upstream, &[part("east", 2, done)])).len()
     };
     assert_eq!(with(true, json!(6)), 0, "the other part moves");
-    assert_eq!(with(false, json!(6)), 0, "and is not placed anew yet");
+    assert_eq!(with(false, json!(6)), 0, "and is not placed again yet");
     assert_eq!(with(true, Value::Null), 0, "a work queue waits for it as well");
     assert_eq!(with(false, json!(3)), 1);
 }

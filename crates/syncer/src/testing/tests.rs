@@ -340,7 +340,7 @@ async fn a_finished_object_is_not_run_again() {
         let copy = cluster.put(resource, copy);
         let has_ended = |object: &Value| object::has_ended(&key.resource.group, kind, object);
         let told = async |s: &SyncStage| s.upstream.object(&key).is_some_and(|object| has_ended(&object));
-        stage.until("its end is told upstream", told).await.expect(resource);
+        stage.until("its end is reported upstream", told).await.expect(resource);
         // As the pod garbage collector does downstream, or a drain of its node.
         cluster.remove(resource, &copy);
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -362,7 +362,7 @@ async fn forbidden_objects_have_a_reason() {
         json!({"metadata": {}, "spec": {"containers": [{"name": "c", "securityContext": {"privileged": true}}]}});
     let key = stage.place("pods", "root", privileged, CopyPhase::Active);
     let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "NotSyncable");
-    stage.until("it is told", told).await.unwrap();
+    stage.until("it is reported", told).await.unwrap();
     stage.upstream.delete(&key);
     stage.until("it can be deleted", async |s| s.upstream.object(&key).is_none()).await.unwrap();
     assert_eq!(cluster.all("pods").len(), 0);
@@ -429,7 +429,7 @@ async fn run_once_objects_wait_while_their_resource_is_not_served() {
         matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message, .. })
         if reason == "Pending" && message.contains("portolan.dev/write-off=member"))
     };
-    stage.until("it is told", told).await.unwrap();
+    stage.until("it is reported", told).await.unwrap();
     tokio::time::sleep(Duration::from_secs(600)).await;
     let is_placed = |s: &SyncStage| {
         s.upstream.object(&key).is_some_and(|o| object::annotation(&o, annotations::PLACEMENT).is_some())
@@ -528,7 +528,7 @@ async fn a_failing_authorizer_is_reported_after_a_while() {
             tokio::time::sleep(Duration::from_millis(100)).await;
             assert_eq!(reason_of(&stage, &key), "nothing", "{case}: once is not told");
         }
-        stage.until("it is told", async |s| reason_of(s, &key) == expected).await.expect(case);
+        stage.until("it is reported", async |s| reason_of(s, &key) == expected).await.expect(case);
         cluster.heal();
         stage.place("configmaps", "a", data("2"), CopyPhase::Active);
         let is_synced = async |s: &SyncStage| reason_of(s, &key) == "Synced";
@@ -589,7 +589,7 @@ async fn run_once_objects_wait_for_proof_or_write_off() {
         Some(CopyState::Failed { message, .. }) => message,
         _ => String::new(),
     };
-    stage.until("it is told how", async |s| message(s).contains("portolan.dev/write-off=member")).await.unwrap();
+    stage.until("the message says how", async |s| message(s).contains("portolan.dev/write-off=member")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let is_placed = |s: &SyncStage| {
         s.upstream.object(&key).is_some_and(|o| object::annotation(&o, annotations::PLACEMENT).is_some())
@@ -660,7 +660,7 @@ async fn events_about_copies_are_projected_onto_upstream_objects() {
     cluster.put("events", event("web.1", &cluster.all("deployments")[0], "scaled again"));
     let again =
         async |s: &SyncStage| s.upstream.object(&s.key("events", "web.1")).unwrap()["message"] == "scaled again";
-    stage.until("it goes on", again).await.unwrap();
+    stage.until("it continues", again).await.unwrap();
     stage.handle.stop().await;
 }
 
@@ -824,7 +824,7 @@ async fn a_set_is_not_divided_onto_a_physical_cluster_that_knows_no_ordinals() {
     record.write_to(&mut divided);
     stage.upstream.write(&key, &GroupVersionKind::new("apps", "v1", "StatefulSet"), divided);
     let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message, .. }) if reason == "Incompatible" && message.contains("/spec/ordinals"));
-    stage.until("the other is told to be incompatible", told).await.unwrap();
+    stage.until("the other is reported as incompatible", told).await.unwrap();
     stage.handle.stop().await;
 }
 
@@ -837,7 +837,7 @@ async fn a_field_that_an_older_physical_cluster_lacks_is_left_out_only_when_it_m
     let meant = stage.place("configmaps", "meant", with("immutable", "something"), CopyPhase::Active);
     stage.until("the one is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
     let told = async |s: &SyncStage| matches!(s.upstream.last_report(&meant), Some(CopyState::Failed { reason, message, .. }) if reason == "Incompatible" && message.contains("/immutable"));
-    stage.until("the other is told to be incompatible", told).await.unwrap();
+    stage.until("the other is reported as incompatible", told).await.unwrap();
     let copy = cluster.all("configmaps").remove(0);
     assert_eq!((object::name(&copy), &copy["immutable"]), ("same", &Value::Null));
     stage.handle.stop().await;

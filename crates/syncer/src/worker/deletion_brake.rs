@@ -80,7 +80,7 @@ mod tests {
         }
         let mut slow = DeletionBrake::default();
         for _ in 0..100 {
-            assert!(slow.allows(0), "a few at a time are no mass");
+            assert!(slow.allows(0), "a few at a time do not count as a mass");
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         let mut late = DeletionBrake::default();

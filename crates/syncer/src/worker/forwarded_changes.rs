@@ -293,7 +293,7 @@ mod tests {
         let mut pod = cluster.all("pods").remove(0);
         object::metadata_mut(&mut pod).insert("name".into(), "web-abc-2".into());
         cluster.put("pods", pod);
-        stage.until("it is told", async |s| s.upstream.keys("events").len() == 1).await.unwrap();
+        stage.until("it is reported", async |s| s.upstream.keys("events").len() == 1).await.unwrap();
         let event = stage.upstream.object(&stage.upstream.keys("events")[0]).unwrap();
         assert_eq!(
             (&event["reason"], &event["involvedObject"]["kind"]),
@@ -316,7 +316,7 @@ mod tests {
                 .then(|| CannedAnswer::Answer(403, refusal.clone()))
         });
         set_role(&stage, &key, "primary");
-        stage.until("it is told", async |s| s.upstream.keys("events").len() == 1).await.unwrap();
+        stage.until("it is reported", async |s| s.upstream.keys("events").len() == 1).await.unwrap();
         let event = stage.upstream.object(&stage.upstream.keys("events")[0]).unwrap();
         assert!(event["message"].as_str().unwrap().contains("no roles here"), "{event}");
         set_role(&stage, &key, "secondary");

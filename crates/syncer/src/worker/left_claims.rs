@@ -103,7 +103,7 @@ mod tests {
             matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message, .. })
             if reason == "Conflict" && message.contains("1 claims") && message.contains("data-db-0"))
         };
-        stage.until("it is told", told).await.unwrap();
+        stage.until("it is reported", told).await.unwrap();
         assert_eq!(cluster.all("statefulsets").len(), 0);
         cluster.remove("persistentvolumeclaims", &left);
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;

@@ -405,7 +405,7 @@ mod tests {
             });
             let key = stage.place("services", "db", service(2, "new"), CopyPhase::Active);
             let told = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(portolan_types::upstream::CopyState::Failed { reason, .. }) if reason == "Invalid");
-            stage.until("the refusal is told", told).await.unwrap();
+            stage.until("the refusal is reported", told).await.unwrap();
             let spec = cluster.all("services").remove(0)["spec"].take();
             let expected = if is_valid { service(2, "new") } else { service(1, "old") };
             assert_eq!(

@@ -85,7 +85,7 @@ mod tests {
             ("a path", "https://portolan.example/clusters", None),
             ("a user", "https://me@portolan.example", None),
             ("no host", "https://:6443", None),
-            ("a port that is none", "https://a:70000", None),
+            ("an invalid port", "https://a:70000", None),
             ("port 0", "https://a:0", None),
             ("junk after the brackets", "https://[fd00::1]6443", None),
         ] {

@@ -101,7 +101,7 @@ fn schemas_are_structural() {
             vec![],
         ),
         (
-            "a pattern that is none",
+            "an invalid pattern",
             a(json!({"type": "string", "pattern": "["})),
             vec![
                 "$.properties[a].pattern: Invalid value: \"[\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ]: `[`",

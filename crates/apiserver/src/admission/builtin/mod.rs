@@ -236,7 +236,7 @@ mod tests {
                 1,
             ),
             ("all are said", json!([{"operator": "Exists"}]), 0),
-            ("another effect is no matter", json!([{"operator": "Exists", "effect": "NoSchedule"}]), 2),
+            ("another effect does not matter", json!([{"operator": "Exists", "effect": "NoSchedule"}]), 2),
         ] {
             let mut pod = json!({"spec": {"tolerations": own}});
             add_default_tolerations(&mut pod);

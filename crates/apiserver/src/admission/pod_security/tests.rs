@@ -30,7 +30,7 @@ fn labels_set_the_policy() {
             0,
         ),
         (
-            "a level that is none is enforced as restricted, and does not warn",
+            "an unknown level is enforced as restricted, and does not warn",
             json!({"pod-security.kubernetes.io/enforce": "strict", "pod-security.kubernetes.io/warn-version": "1.2"}),
             ["restricted:latest", "privileged:latest", "privileged:latest"],
             2,

@@ -177,7 +177,7 @@ impl Watch {
 
     /// Returns type and name of the next event.
     pub async fn seen(&mut self) -> (String, String) {
-        let event = self.next().await.expect("the watch goes on");
+        let event = self.next().await.expect("the watch continues");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         (text(&event["type"]), text(&event["object"]["metadata"]["name"]))
     }

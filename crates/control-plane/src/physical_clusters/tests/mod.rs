@@ -250,7 +250,7 @@ async fn nothing_is_kept_about_a_physical_cluster_that_is_gone() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let resource = GroupResource::new("", "events");
     let events = world.plane.list(RangeScope::Cluster(LogicalClusterId::ROOT, resource)).await.unwrap();
-    let told = events.iter().find(|event| event.object["reason"] == "CopiesWrittenOff").expect("it is told");
+    let told = events.iter().find(|event| event.object["reason"] == "CopiesWrittenOff").expect("it is reported");
     assert!(told.object.to_string().contains("written off (1)"), "{}", told.object);
     assert!(world.get(&shop("pods", "web-x")).await.is_none(), "what it made is shown no more");
     assert_eq!(world.books().await, ["copies web-uid", "syncers east-uid"], "the scheduler has yet to let go");

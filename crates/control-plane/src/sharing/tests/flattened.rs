@@ -285,7 +285,7 @@ async fn a_view_shows_no_more_than_consent_and_own_rights() {
 async fn until_named(watch: &mut Watch, name: &str) -> Vec<(String, String)> {
     let mut seen = Vec::new();
     loop {
-        let event = watch.next().await.expect("the watch goes on");
+        let event = watch.next().await.expect("the watch continues");
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         assert_ne!(text("/type"), "ERROR", "{event}");
         seen.push((text("/type"), text("/object/metadata/namespace")));

@@ -76,7 +76,7 @@ impl World {
 
 /// Returns the type and the object of the next event.
 async fn event(watch: &mut Watch) -> (String, Value) {
-    let mut event = watch.next().await.expect("the watch goes on");
+    let mut event = watch.next().await.expect("the watch continues");
     (event["type"].as_str().unwrap().to_owned(), event["object"].take())
 }
 

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(
             (kept.weight, kept.get("0").map(|(_, size)| size)),
             (all(&kept), Some(2000)),
-            "what grows is weighed anew"
+            "a growing entry is weighed again"
         );
     }
 }

@@ -144,7 +144,7 @@ fn unchanged_errors_are_forgiven() {
     for (case, new, expected) in [
         ("another field changed", json!({"a": 5, "b": "y"}), 0),
         ("it changed", json!({"a": 6, "b": "x"}), 1),
-        ("elements are told apart by their keys", json!({"l": [{"k": "two", "n": 1}, {"k": "one", "n": 7}]}), 0),
+        ("elements are distinguished by their keys", json!({"l": [{"k": "two", "n": 1}, {"k": "one", "n": 7}]}), 0),
         ("a new element", json!({"l": [{"k": "three", "n": 7}]}), 1),
     ] {
         assert_eq!(wrong(&of, &new, Some(&old)).len(), expected, "{case}");
@@ -260,7 +260,7 @@ fn settled_objects_are_recognized_from_bytes() {
         ("one further down", json!({"a": "y", "s": {}}), false),
         ("a field that is not declared", json!({"a": "y", "z": 1}), false),
         ("one in a list", json!({"a": "y", "list": [{"z": 1}]}), false),
-        ("a null that is no value", json!({"a": "y", "map": {"k": null}}), false),
+        ("a null that is not a value", json!({"a": "y", "map": {"k": null}}), false),
         ("an embedded object", json!({"a": "y", "inner": {"kind": "K"}}), false),
     ] {
         assert_eq!(is_settled(object.to_string().as_bytes(), &of), expected, "{case}");

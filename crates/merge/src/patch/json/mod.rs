@@ -123,7 +123,7 @@ mod tests {
             ("an index too far from the end is 422", json!([{"op": "remove", "path": "/a/b/-3"}]), Err(422)),
             ("moving nothing is 422", json!([{"op": "move", "from": "/q", "path": "/r"}]), Err(422)),
             ("an operation without a path is 422", json!([{"op": "remove"}]), Err(422)),
-            ("a path that is no text is 400", json!([{"op": "remove", "path": 1}]), Err(400)),
+            ("a path that is not a string is 400", json!([{"op": "remove", "path": 1}]), Err(400)),
             ("no list is 400", json!({"op": "remove"}), Err(400)),
             ("an unknown operation is 422", json!([{"op": "grow", "path": "/a"}]), Err(422)),
         ] {

@@ -176,7 +176,7 @@ fn short_holds_hide_no_failures() {
         ("nothing is due", Ok(CompactionOutcome::NotDue), 2),
         ("and again", failed(), 3),
         ("history without a hold was forgotten", Ok(CompactionOutcome::Partly), 0),
-        ("it fails anew", failed(), 1),
+        ("it fails again", failed(), 1),
         ("all was forgotten", Ok(CompactionOutcome::Done), 0),
     ] {
         failures = record_outcome(&outcome, failures, &metrics);

@@ -104,7 +104,7 @@ async fn watches_that_send_objects_without_end_stop_only_their_own_syncing_until
     stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
     let extra: Vec<Value> =
         (0..OBJECTS).map(|n| cluster.put("pods", labelled(&stage, &format!("extra-{n}"), ""))).collect();
-    stage.until("it is told of the physical cluster", async |s| reason(s) == "LimitExceeded").await.unwrap();
+    stage.until("it is reported on the physical cluster", async |s| reason(s) == "LimitExceeded").await.unwrap();
     let why = async |s: &SyncStage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { message, .. }) if message.contains("at most 50 objects"));
     stage.until("and of the copy", why).await.unwrap();
     tokio::time::sleep(Duration::from_secs(120)).await;
@@ -182,7 +182,7 @@ async fn objects_with_too_large_trees_are_refused_and_reported() {
     let mut huge = labelled(&stage, "huge", "");
     huge["items"] = items(170_000).into();
     let huge = cluster.put("configmaps", huge);
-    stage.until("a kind that cannot be read is told", async |s| reason(s) == "LimitExceeded").await.unwrap();
+    stage.until("an unreadable kind is reported", async |s| reason(s) == "LimitExceeded").await.unwrap();
     stage.place("services", "web", json!({"metadata": {}, "spec": {}}), CopyPhase::Active);
     stage.until("other kinds are synced", async |_| cluster.all("services").len() == 1).await.unwrap();
     cluster.remove("configmaps", &huge);

@@ -74,7 +74,7 @@ async fn requests_watches_and_upgrades_reach_the_physical_cluster() {
     assert_eq!(text, "stdin");
     let AgentState::Connected { version, streams, .. } = server.gateway.state(&agent_id("east")) else { panic!() };
     assert_eq!(version, "v1");
-    assert!(streams > 0, "the watch goes on");
+    assert!(streams > 0, "the watch continues");
     drop(watch);
 }
 

@@ -135,7 +135,7 @@ async fn ends_and_resets_of_streams() {
     other.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, "last words", "the other direction is still open");
     drop(other);
-    assert_eq!(one.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset, "a drop is no end");
+    assert_eq!(one.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset, "a drop is not an end");
 
     let (mut one, mut other) = link.stream().await;
     other.write_all(b"all of it").await.unwrap();

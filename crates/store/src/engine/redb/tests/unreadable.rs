@@ -97,7 +97,7 @@ fn an_unreadable_page_blocks_only_its_own_objects() {
         }
         Ok(())
     });
-    assert!(scanned.and_then(|scanned: KvResult<()>| scanned).is_err(), "who comes there is told");
+    assert!(scanned.and_then(|scanned: KvResult<()>| scanned).is_err(), "a read of the page gets an error");
 
     kv.commit(Batch::from([(key(0), Some(value(0, 1))), (key(299), Some(value(299, 1)))])).unwrap();
     kv.publish();
