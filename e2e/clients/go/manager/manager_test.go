@@ -58,7 +58,9 @@ func launch(t *testing.T, s *suite.Scene, name string) *running {
 	t.Helper()
 	lasts, renews, retries := 5*time.Second, 3*time.Second, 200*time.Millisecond
 	mgr, err := ctrl.NewManager(s.Config, ctrl.Options{
-		Cache:            cache.Options{DefaultNamespaces: map[string]cache.Config{s.Namespace: {}}},
+		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.Namespace: {}}},
+		// Services are watched as metadata: a second cache of whole ones could be behind when one is deleted.
+		Client:           client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Service{}}}},
 		Metrics:          server.Options{BindAddress: "0"},
 		LeaderElection:   true,
 		LeaderElectionID: lease, LeaderElectionNamespace: s.Namespace, LeaderElectionReleaseOnCancel: true,
