@@ -7,7 +7,8 @@ use super::text;
 /// API groups of Portolan, of workspaces and of credentials from tokens, which no kube-apiserver has.
 pub(super) const OURS: [&str; 3] = ["portolan.dev", "kcp.io", "concierge.pinniped.dev"];
 
-/// Verb on the path `/` that enters a logical cluster, as in kcp; all users have it by a rule that kube-apiserver lacks.
+/// Verb on the path `/` that enters a logical cluster, as in kcp; all users have it by a rule that kube-apiserver
+/// lacks.
 const ENTER: &str = "access";
 
 /// Normalizes in place.

@@ -105,8 +105,8 @@ impl NamespaceReader<'_> {
         Ok(status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default())
     }
 
-    /// Returns the Services and Ingresses that lead to pods with these labels and publish addresses. An exported Service
-    /// publishes those of its endpoints.
+    /// Returns the Services and Ingresses that lead to pods with these labels and publish addresses. An exported
+    /// Service publishes those of its endpoints.
     async fn fronts(&self, labels: &PodLabels) -> Result<Vec<FrontEnd>, StoreError> {
         let services = self.list(kinds::services()).await?;
         let selecting: Vec<_> = services.iter().filter(|(_, service)| selects(service, labels)).collect();
