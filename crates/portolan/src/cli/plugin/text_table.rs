@@ -54,7 +54,7 @@ impl TextTable {
         self.text_within(headers, &mut Vec::new())
     }
 
-    /// Formats the table in columns that are at least as wide as those above it, and returns the new widths in `widths`.
+    /// Formats the table in columns that are at least as wide as `widths`, which are then those of this table.
     pub(crate) fn text_within(&self, headers: bool, widths: &mut Vec<usize>) -> String {
         let lines = || headers.then_some(&self.headers).into_iter().chain(&self.rows);
         widths.resize(self.headers.len().max(widths.len()), 0);

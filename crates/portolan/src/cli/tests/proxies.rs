@@ -231,14 +231,23 @@ async fn the_plugin_lists_the_objects_of_physical_clusters_themselves() {
     assert!(!items.is_empty(), "{out}");
     assert!(items.iter().all(|node| node["metadata"]["annotations"]["portolan.dev/cluster"] == "east"), "{out}");
     assert_eq!(items[0]["kind"], "Node");
-    assert_eq!(code, 1, "{err}");
-    assert!(err.starts_with("Warning: west: Error from server"), "{err}");
+    assert_eq!(code, 0, "{err}");
+    assert!(err.starts_with("Warning: physical cluster \"west\" is missing: "), "{err}");
+    let (code, out, _) = ann.run("kubectl portolan get nodes --all-clusters -o jsonpath={.items[0].kind}").await;
+    assert_eq!((code, out.as_str()), (0, "Node"));
     for (line, message) in [
         (
             "kubectl portolan get nodes",
             "error: add --all-clusters, or --cluster NAME; kubectl get has the objects of the workspace\n",
         ),
-        ("kubectl portolan get nodes --cluster nope", "error: physical cluster \"nope\" not found\n"),
+        (
+            "kubectl portolan get nodes --cluster nope",
+            "Error from server (NotFound): physicalclusters.portolan.dev \"nope\" not found\n",
+        ),
+        (
+            "kubectl portolan get ns,deploy --cluster east -w",
+            "error: --watch is for one type or object, and for tables\n",
+        ),
         ("kubectl portolan get widgets --cluster east", "error: the server doesn't have a resource type \"widgets\"\n"),
         ("kubectl portolan get deploy -A --cluster east -l app=none", "No resources found.\n"),
         (
@@ -251,6 +260,20 @@ async fn the_plugin_lists_the_objects_of_physical_clusters_themselves() {
     let (code, out, err) = ann.run("kubectl portolan get ns kube-system nope --cluster east").await;
     assert_eq!((code, err.as_str()), (1, "Error from server (NotFound): namespaces \"nope\" not found\n"));
     assert!(out.contains("kube-system"), "{out}");
+    let line = "kubectl portolan get ns --all-clusters -l team=shop -w";
+    let make = async {
+        let made =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made", "labels": {"team": "shop"}}});
+        let answer = send(plane, admin(), Method::POST, &format!("{PROXY}/api/v1/namespaces"), made).await;
+        assert_eq!(answer.code, 201, "{}", answer.text);
+    };
+    let (seen, ()) = tokio::join!(ann.run_until(line, |out| out.contains("made")), make);
+    let rows: Vec<Vec<&str>> = seen.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        (rows[0][..2].to_vec(), rows[1][..2].to_vec()),
+        (vec!["CLUSTER", "NAME"], vec!["east", "made"]),
+        "{seen}"
+    );
     let (code, _, err) = ann.run("kubectl portolan adopt deploy/legacy --from east").await;
     assert!(code == 1 && err.contains("namespaceMapping: Hashed"), "{err}");
     let (_, types, _) = ann.run("kubectl_complete-portolan get configm --cluster ''").await;

@@ -6,12 +6,13 @@ mod warnings;
 use std::{sync::Mutex, time::Duration};
 
 use anyhow::{Context as _, bail};
+use futures::Stream;
 use http::{
     Method, Request,
     header::{ACCEPT, CONTENT_TYPE, WARNING},
 };
 use http_body_util::{BodyExt as _, Limited};
-use kube::{Client, client::Body, config::KubeConfigOptions};
+use kube::{Client, client::Body, config::KubeConfigOptions, core::WatchEvent};
 use portolan_types::LogicalClusterPath;
 use serde_json::{Value, json};
 
@@ -237,6 +238,27 @@ impl ApiSession {
             return Err(RequestError::Refused(RefusedRequest::read(code.as_u16(), &body)));
         }
         serde_json::from_slice(&body).map_err(|error| unreadable(format!("the answer is no JSON: {error}")))
+    }
+
+    /// Opens a watch, and returns its events.
+    ///
+    /// # Errors
+    /// A refusal, or no answer.
+    pub(crate) async fn watch(
+        &self,
+        path: &str,
+        accept: &str,
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Value>>> + use<>, RequestError> {
+        let failed = |error: &kube::Error| RequestError::unreachable(&self.server, error);
+        let request = Request::get(self.path(None, path)).header(ACCEPT, accept).body(Vec::new());
+        let request = request.map_err(|error| failed(&kube::Error::HttpError(error)))?;
+        self.client.request_events(request).await.map_err(|error| match error {
+            kube::Error::Api(status) => {
+                let body = json!({"kind": "Status", "reason": status.reason, "message": status.message}).to_string();
+                RequestError::Refused(RefusedRequest::read(status.code, body.as_bytes()))
+            }
+            other => failed(&other),
+        })
     }
 
     /// Returns the path of a request: `/clusters/<workspace>` and the rest.
