@@ -80,6 +80,11 @@ impl LoadTarget {
         client.send(Method::POST, "/api/v1/namespaces", body.into()).await?.success().map(drop)
     }
 
+    /// Opens a connection. The server closes one that has no requests for a while.
+    pub(super) async fn client(&self) -> Result<HttpClient> {
+        HttpClient::connect(&self.config, 1).await
+    }
+
     /// Opens a connection for each of `count` clients, and sends one request over it.
     pub(super) async fn clients(&self, count: usize) -> Result<Vec<HttpClient>> {
         let mut clients = Vec::with_capacity(count);

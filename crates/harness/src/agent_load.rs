@@ -1,7 +1,7 @@
 //! Load of many agents at one server, all of one process and without physical clusters behind them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -20,12 +20,11 @@ pub struct AgentLoad {
 
 impl AgentLoad {
     /// Starts an agent for each token in the folder `tokens`. `dir` gets the credentials and the log.
-    pub fn start(server: &str, tokens: &Path, dir: &Path) -> Result<Self> {
-        let program = cargo::example("portolan-tunnel", "agents")?;
+    pub fn start(program: &Path, server: &str, tokens: &Path, dir: &Path) -> Result<Self> {
         let credentials = dir.join("credentials");
         fs::create_dir_all(&credentials).context("cannot make a folder")?;
         let paths = [tokens, &credentials].map(|path| path.display().to_string());
-        Ok(Self { process: Process::spawn("agents", &program, [server, &paths[0], &paths[1]], dir)? })
+        Ok(Self { process: Process::spawn("agents", program, [server, &paths[0], &paths[1]], dir)? })
     }
 
     /// Returns the id of the process.
@@ -37,6 +36,11 @@ impl AgentLoad {
     pub fn check_alive(&self) -> Result<()> {
         self.process.check_alive()
     }
+}
+
+/// Builds the load process.
+pub fn build() -> Result<PathBuf> {
+    cargo::example("portolan-tunnel", "agents")
 }
 
 /// Registers the physical clusters `c0`, `c1`, …, and writes a bootstrap token for each into the folder `tokens`.

@@ -18,13 +18,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// All agents connect, and connect again once the server was killed and is back.
 pub(super) fn agents_reconnect(stage: &InClusterStage<'_>) -> Result<()> {
+    let program = agent_load::build()?;
     let dir = stage.dir.join("storm");
     let tokens = dir.join("tokens");
     fs::create_dir_all(&tokens).context("cannot make a folder")?;
     let mut server = Portolan::start(stage.program(), stage.tools, &dir.join("portolan"))?;
     let root = Kubectl::new(&stage.tools.kubectl(), server.kubeconfig(), &dir, "root")?;
     tokio::runtime::Runtime::new()?.block_on(agent_load::register(server.kubeconfig(), &tokens, AGENTS))?;
-    let load = AgentLoad::start(&format!("https://127.0.0.1:{}", server.port()), &tokens, &dir)?;
+    let load = AgentLoad::start(&program, &format!("https://127.0.0.1:{}", server.port()), &tokens, &dir)?;
     let first = all_connect(&root)?;
     server.kill()?;
     server.restart()?;

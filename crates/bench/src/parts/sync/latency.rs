@@ -61,20 +61,21 @@ impl Waits {
 }
 
 /// Watches on both ends of the way to a physical cluster.
-struct Route<'a> {
-    stage: &'a MemberStage,
+struct Route {
     place: &'static str,
+    server: HttpClient,
     member: HttpClient,
     above: EventStream,
     below: EventStream,
 }
 
-impl<'a> Route<'a> {
-    async fn open(stage: &'a MemberStage, place: &'static str) -> Result<Self> {
+impl Route {
+    async fn open(stage: &MemberStage, place: &'static str) -> Result<Self> {
         let member = HttpClient::connect(stage.cluster(place)?.kubeconfig(), 2).await?;
-        let above = EventStream::open(&stage.client, &upstream()).await?;
+        let server = stage.bench.client().await?;
+        let above = EventStream::open(&server, &upstream()).await?;
         let below = EventStream::open(&member, "/apis/apps/v1/deployments").await?;
-        Ok(Self { stage, place, member, above, below })
+        Ok(Self { place, server, member, above, below })
     }
 
     async fn measure(mut self, how: &str) -> Result<Vec<Figure>> {
@@ -93,8 +94,8 @@ impl<'a> Route<'a> {
     async fn round(&mut self, number: usize, waits: &mut Waits) -> Result<()> {
         let name = format!("{}-{number}", self.place);
         let object = deployment(&name, self.place, 0);
-        let (created, begun) = (upstream(), Instant::now());
-        let creating = post(&self.stage.client, &created, &object);
+        let (path, begun) = (upstream(), Instant::now());
+        let creating = post(&self.server, &path, &object);
         let arriving = self.below.until(LIMIT, |copy| copy["metadata"]["name"] == *name);
         let (made, arrived) = tokio::join!(creating, arriving);
         made?;

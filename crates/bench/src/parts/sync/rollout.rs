@@ -35,8 +35,9 @@ pub(super) async fn measure(stage: &MemberStage, many: usize) -> Result<Vec<Figu
     let mut figures = few.measure().await?;
     let simulated: Vec<String> = (0..SIMULATED).map(|number| format!("simulated-{number}")).collect();
     let nodes = many / (SIMULATED + real.len()) / PODS_OF_NODE + 2;
+    let client = stage.bench.client().await?;
     for name in &simulated {
-        register(&stage.client, name, &json!({"simulated": {"nodes": nodes}})).await?;
+        register(&client, name, &json!({"simulated": {"nodes": nodes}})).await?;
     }
     for name in &simulated {
         stage.until_ready(name).await?;
@@ -122,10 +123,10 @@ impl Rollout<'_> {
     /// Waits until the upstream status of each Deployment says that its replica is available.
     async fn until_available(&self) -> Result<()> {
         let path = format!("/apis/apps/v1/deployments?labelSelector=batch={}", self.batch);
-        let begun = Instant::now();
+        let (client, begun) = (self.stage.bench.client().await?, Instant::now());
         loop {
             let look = Instant::now();
-            let list: Value = serde_json::from_slice(&self.stage.client.get(&path).await?)?;
+            let list: Value = serde_json::from_slice(&client.get(&path).await?)?;
             let items = list["items"].as_array().into_iter().flatten();
             let available = items.filter(|one| one["status"]["availableReplicas"] == 1).count();
             if available == self.count {

@@ -21,6 +21,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Measures a server of its own, whose memory holds nothing else.
 pub(super) fn measure(subject: &BenchSubject, lab: &Lab, agents: usize) -> Result<Vec<Figure>> {
+    let program = agent_load::build()?;
     let dir = subject.dir().join("sessions");
     let mut server = lab.start(subject.which(), &dir, &Recipe::default())?;
     let runtime = super::super::runtime()?;
@@ -33,7 +34,7 @@ pub(super) fn measure(subject: &BenchSubject, lab: &Lab, agents: usize) -> Resul
     let registered = ProcessMemory::of(&server.pids())?;
 
     let (begun, cpu) = (Instant::now(), proc::cpu_time(&server.pids())?);
-    let load = AgentLoad::start(origin(&server.bench().config), &tokens, &dir)?;
+    let load = AgentLoad::start(&program, origin(&server.bench().config), &tokens, &dir)?;
     let first = until_connected(&runtime, &server.bench(), agents, begun)?;
     let cpu = proc::cpu_time(&server.pids())? - cpu;
     std::thread::sleep(QUIET);

@@ -32,8 +32,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The measured server with its physical clusters. Dropping it ends them.
 pub(super) struct MemberStage {
     pub(super) bench: LoadTarget,
-    /// Client of the workspace root.
-    pub(super) client: HttpClient,
     /// Agent of [`FAR`].
     pub(super) agent: Process,
     clusters: Vec<PhysicalCluster>,
@@ -43,7 +41,7 @@ impl MemberStage {
     /// Registers the clusters in root, and waits until they are ready.
     pub(super) async fn join(subject: &BenchSubject, lab: &Lab, clusters: Vec<PhysicalCluster>) -> Result<Self> {
         let bench = subject.bench();
-        let client = bench.clients(1).await?.remove(0);
+        let client = bench.client().await?;
         bench.make_namespace("infra").await?;
         for cluster in clusters.iter().filter(|cluster| cluster.name() != FAR) {
             let name = cluster.name();
@@ -59,7 +57,7 @@ impl MemberStage {
         let token = token(&client, FAR).await?;
         let far = clusters.iter().find(|cluster| cluster.name() == FAR).context("no cluster is far")?;
         let agent = start_agent(subject.dir(), lab, &bench, &token, &far.kubeconfig_file())?;
-        let stage = Self { bench, client, agent, clusters };
+        let stage = Self { bench, agent, clusters };
         for cluster in &stage.clusters {
             stage.until_ready(cluster.name()).await?;
         }
@@ -78,10 +76,10 @@ impl MemberStage {
 
     /// Waits until a physical cluster is ready.
     pub(super) async fn until_ready(&self, name: &str) -> Result<()> {
-        let begun = Instant::now();
+        let (client, begun) = (self.bench.client().await?, Instant::now());
         loop {
             let physical: Value =
-                serde_json::from_slice(&self.client.get(&format!("{GROUP}/physicalclusters/{name}")).await?)?;
+                serde_json::from_slice(&client.get(&format!("{GROUP}/physicalclusters/{name}")).await?)?;
             let conditions = physical.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
             if conditions.filter(|one| one["type"] == "Ready").any(|one| one["status"] == "True") {
                 return Ok(());

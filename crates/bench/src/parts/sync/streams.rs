@@ -63,15 +63,15 @@ pub(super) fn measure(stage: &MemberStage, lab: &Lab, runtime: &Runtime) -> Resu
 async fn pods(stage: &MemberStage) -> Result<Vec<StreamedPod<'_>>> {
     stage.bench.make_namespace(NAMESPACE).await?;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-    let mut found = Vec::new();
+    let (client, mut found) = (stage.bench.client().await?, Vec::new());
     for (place, how) in CONNECTIONS {
         let cluster = stage.cluster(place)?;
         let name = format!("talker-{place}");
         let member = HttpClient::connect(cluster.kubeconfig(), 1).await?;
         let is_running = |pod: &Value| pod["metadata"]["labels"]["app"] == *name && pod["status"]["phase"] == "Running";
-        let mut above = EventStream::open(&stage.client, &path).await?;
+        let mut above = EventStream::open(&client, &path).await?;
         let mut below = EventStream::open(&member, "/api/v1/pods").await?;
-        post(&stage.client, &format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), &deployment(&name, place, 1))
+        post(&client, &format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), &deployment(&name, place, 1))
             .await?;
         let (_, copy) = below.until(LIMIT, is_running).await.context("no pod below")?;
         let (_, pod) = above.until(LIMIT, is_running).await.context("no pod above")?;
