@@ -9,10 +9,10 @@ use super::{
 
 pub(super) const AUTOSCALER: &[Column] = &[
     NAME,
-    text("Reference", "What is scaled.", |row| {
+    text("Reference", "Target of the autoscaler.", |row| {
         format!("{}/{}", row.text("/spec/scaleTargetRef/kind"), row.text("/spec/scaleTargetRef/name")).into()
     }),
-    text("Targets", "Metrics, and what they should be.", |row| targets(row).into()),
+    text("Targets", "Metrics, and their targets.", |row| targets(row).into()),
     text("MinPods", "Fewest replicas.", |row| format::amount(row.at("/spec/minReplicas"), UNSET).into()),
     text("MaxPods", "Most replicas.", |row| row.int("/spec/maxReplicas").into()),
     text("Replicas", "Replicas that there are.", |row| row.int("/status/currentReplicas").into()),

@@ -7,8 +7,7 @@ use super::{
     format,
 };
 
-pub(super) const NAMESPACE: &[Column] =
-    &[NAME, text("Status", "Whether it is being deleted.", |row| row.text("/status/phase").into()), AGE];
+pub(super) const NAMESPACE: &[Column] = &[NAME, text("Status", "Phase.", |row| row.text("/status/phase").into()), AGE];
 
 pub(super) const CONFIG_MAP: &[Column] = &[
     NAME,
@@ -19,7 +18,7 @@ pub(super) const CONFIG_MAP: &[Column] = &[
 
 pub(super) const SECRET: &[Column] = &[
     NAME,
-    text("Type", "What the secret is for.", |row| row.text("/type").into()),
+    text("Type", "Type of the secret.", |row| row.text("/type").into()),
     text("Data", "Number of keys.", |row| row.entries("/data").into()),
     AGE,
     CLUSTERS,
@@ -29,15 +28,15 @@ pub(super) const SERVICE_ACCOUNT: &[Column] = &[NAME, AGE, CLUSTERS];
 
 pub(super) const COMPONENT_STATUS: &[Column] = &[
     NAME,
-    text("Status", "Whether the component is healthy.", |row| {
+    text("Status", "Health of the component.", |row| {
         match healthy(row).map(|condition| condition["status"] == "True") {
             Some(true) => "Healthy".into(),
             Some(false) => "Unhealthy".into(),
             None => "Unknown".into(),
         }
     }),
-    text("Message", "What it says.", |row| healthy(row).map(|c| c["message"].clone()).unwrap_or_else(|| "".into())),
-    text("Error", "What is wrong.", |row| healthy(row).and_then(|c| c["error"].as_str()).unwrap_or_default().into()),
+    text("Message", "Message.", |row| healthy(row).map(|c| c["message"].clone()).unwrap_or_else(|| "".into())),
+    text("Error", "Error.", |row| healthy(row).and_then(|c| c["error"].as_str()).unwrap_or_default().into()),
 ];
 
 fn healthy<'a>(row: &Row<'a>) -> Option<&'a Value> {
@@ -46,8 +45,8 @@ fn healthy<'a>(row: &Row<'a>) -> Option<&'a Value> {
 
 pub(super) const RESOURCE_QUOTA: &[Column] = &[
     NAME,
-    text("Request", "What is used, of what may be requested.", |row| quota(row, false).into()),
-    text("Limit", "What is used, of what limits may sum up to.", |row| quota(row, true).into()),
+    text("Request", "Used requests, of their limits.", |row| quota(row, false).into()),
+    text("Limit", "Used limits, of their maximum.", |row| quota(row, true).into()),
     AGE,
 ];
 
@@ -96,11 +95,11 @@ pub(super) const WEBHOOKS: &[Column] =
 
 pub(super) const API_SERVICE: &[Column] = &[
     NAME,
-    text("Service", "Service that answers in its place.", |row| match row.at("/spec/service") {
+    text("Service", "Service that answers for the API, or Local.", |row| match row.at("/spec/service") {
         Some(_) => format!("{}/{}", row.text("/spec/service/namespace"), row.text("/spec/service/name")).into(),
         None => "Local".into(),
     }),
-    text("Available", "Whether it is answered.", |row| available(row).into()),
+    text("Available", "True if the API is available.", |row| available(row).into()),
     AGE,
 ];
 

@@ -62,13 +62,13 @@ fn selector_of_go(selector: &Value) -> String {
 pub(super) const SIGNING_REQUEST: &[Column] = &[
     NAME,
     AGE,
-    text("SignerName", "Who shall sign.", |row| row.text_or("/spec/signerName", NONE).into()),
-    text("Requestor", "Who asks.", |row| row.text("/spec/username").into()),
-    text("RequestedDuration", "How long it shall be good for.", |row| match row.at("/spec/expirationSeconds") {
+    text("SignerName", "Requested signer.", |row| row.text_or("/spec/signerName", NONE).into()),
+    text("Requestor", "Requester.", |row| row.text("/spec/username").into()),
+    text("RequestedDuration", "Requested duration.", |row| match row.at("/spec/expirationSeconds") {
         Some(_) => age::human(row.int("/spec/expirationSeconds")).into(),
         None => NONE.into(),
     }),
-    text("Condition", "What became of it.", |row| signing_status(row).into()),
+    text("Condition", "State of the request.", |row| signing_status(row).into()),
 ];
 
 fn signing_status(row: &Row<'_>) -> String {
@@ -88,19 +88,21 @@ pub(super) const FLOW_SCHEMA: &[Column] = &[
     text("PriorityLevel", "Level that its requests have.", |row| {
         row.text("/spec/priorityLevelConfiguration/name").into()
     }),
-    text("MatchingPrecedence", "Lower goes first.", |row| row.int("/spec/matchingPrecedence").into()),
-    text("DistinguisherMethod", "What tells flows apart.", |row| match row.at("/spec/distinguisherMethod") {
-        Some(_) => row.text("/spec/distinguisherMethod/type").into(),
-        None => NONE.into(),
+    text("MatchingPrecedence", "Lower values are matched first.", |row| row.int("/spec/matchingPrecedence").into()),
+    text("DistinguisherMethod", "Attribute that distinguishes flows.", |row| {
+        match row.at("/spec/distinguisherMethod") {
+            Some(_) => row.text("/spec/distinguisherMethod/type").into(),
+            None => NONE.into(),
+        }
     }),
     AGE,
-    text("MissingPL", "Whether its level is missing.", |row| row.condition("Dangling").unwrap_or("?").into()),
+    text("MissingPL", "True if its priority level is missing.", |row| row.condition("Dangling").unwrap_or("?").into()),
 ];
 
 pub(super) const PRIORITY_LEVEL: &[Column] = &[
     NAME,
-    text("Type", "Whether it is limited.", |row| row.text("/spec/type").into()),
-    text("NominalConcurrencyShares", "Its share of places.", |row| {
+    text("Type", "Limited or Exempt.", |row| row.text("/spec/type").into()),
+    text("NominalConcurrencyShares", "Its share of concurrent requests.", |row| {
         number_below(row, "/spec/limited", "/spec/limited/nominalConcurrencyShares")
     }),
     text("Queues", "Number of its queues.", |row| {
@@ -128,7 +130,7 @@ fn number_below(row: &Row<'_>, above: &str, path: &str) -> Value {
 pub(super) const ONLY_AGE: &[Column] = &[NAME, AGE];
 
 pub(super) const RESOURCE_CLAIM: &[Column] =
-    &[NAME, text("State", "Whether devices are given.", |row| claim_state(row).into()), AGE];
+    &[NAME, text("State", "State of the allocation.", |row| claim_state(row).into()), AGE];
 
 fn claim_state(row: &Row<'_>) -> String {
     let mut states = Vec::new();

@@ -7,8 +7,8 @@ use super::column::{Column, NAME, Row, text};
 pub(super) const EVENT: &[Column] = &[
     text("Last Seen", "Time since it happened last.", |row| last_seen(row).into()),
     text("Type", "Normal or Warning.", |row| row.text("/type").into()),
-    text("Reason", "What happened, in one word.", |row| row.text("/reason").into()),
-    text("Object", "What it happened to.", |row| {
+    text("Reason", "Reason of the event.", |row| row.text("/reason").into()),
+    text("Object", "Object that the event is about.", |row| {
         let kind = row.first_text(&["/involvedObject/kind", "/regarding/kind"]).to_lowercase();
         match row.first_text(&["/involvedObject/name", "/regarding/name"]) {
             "" => kind.into(),
@@ -19,10 +19,10 @@ pub(super) const EVENT: &[Column] = &[
         row.first_text(&["/involvedObject/fieldPath", "/regarding/fieldPath"]).into()
     })
     .wide(),
-    text("Source", "Who reports it.", |row| source(row).into()).wide(),
-    text("Message", "What happened.", |row| row.first_text(&["/message", "/note"]).trim().into()),
+    text("Source", "Component that reports the event.", |row| source(row).into()).wide(),
+    text("Message", "Message of the event.", |row| row.first_text(&["/message", "/note"]).trim().into()),
     text("First Seen", "Time since it happened first.", |row| first_seen(row).into()).wide(),
-    text("Count", "How often it happened.", |row| count(row).into()).wide(),
+    text("Count", "Number of occurrences.", |row| count(row).into()).wide(),
     NAME.wide(),
 ];
 

@@ -12,7 +12,7 @@ use super::{
 
 pub(super) const SERVICE: &[Column] = &[
     NAME,
-    text("Type", "How the service is reached.", |row| row.text("/spec/type").into()),
+    text("Type", "Type of the service.", |row| row.text("/spec/type").into()),
     text("Cluster-IP", "Its address within the cluster.", |row| row.given_or("/spec/clusterIPs/0", NONE).into()),
     text("External-IP", "Its addresses outside of the cluster.", |row| external_ip(row).into()),
     text("Port(s)", "Its ports, with node ports.", |row| ports(row).into()),
@@ -79,7 +79,7 @@ pub(super) const SERVICE_CIDR: &[Column] =
     &[NAME, text("CIDRs", "Address ranges.", |row| row.texts("/spec/cidrs").join(",").into()), AGE];
 
 pub(super) const IP_ADDRESS: &[Column] =
-    &[NAME, text("ParentRef", "What the address belongs to.", |row| parent(row).into()), AGE.hidden()];
+    &[NAME, text("ParentRef", "Object that holds the address.", |row| parent(row).into()), AGE.hidden()];
 
 /// Returns the name, marked if an annotation makes it the default.
 pub(super) fn default_name(row: &Row<'_>, annotations: &[&str]) -> String {

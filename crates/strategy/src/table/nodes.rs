@@ -11,21 +11,21 @@ use super::{
 
 pub(super) const PRIORITY_CLASS: &[Column] = &[
     NAME,
-    number("Value", "Higher goes first.", |row| row.int("/value").into()),
-    flag("Global-Default", "Whether pods without a class have this one.", |row| row.flag("/globalDefault").into()),
+    number("Value", "Higher values are scheduled first.", |row| row.int("/value").into()),
+    flag("Global-Default", "True for the class of pods that name none.", |row| row.flag("/globalDefault").into()),
     AGE,
-    text("PreemptionPolicy", "Whether its pods push others out.", |row| row.text("/preemptionPolicy").into()),
+    text("PreemptionPolicy", "Policy for preempting other pods.", |row| row.text("/preemptionPolicy").into()),
 ];
 
 pub(super) const RUNTIME_CLASS: &[Column] =
     &[NAME, text("Handler", "Name of the handler on the nodes.", |row| row.text("/handler").into()), AGE];
 
 pub(super) const LEASE: &[Column] =
-    &[NAME, text("Holder", "Who holds the lease.", |row| row.text("/spec/holderIdentity").into()), AGE];
+    &[NAME, text("Holder", "Holder of the lease.", |row| row.text("/spec/holderIdentity").into()), AGE];
 
 pub(super) const NODE: &[Column] = &[
     NAME,
-    text("Status", "Whether the node is ready.", |row| node_status(row).into()),
+    text("Status", "Readiness of the node.", |row| node_status(row).into()),
     text("Roles", "Roles by labels.", |row| node_roles(row).into()),
     AGE,
     text("Version", "Version of the kubelet.", |row| row.text("/status/nodeInfo/kubeletVersion").into()),

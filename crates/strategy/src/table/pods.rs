@@ -10,7 +10,7 @@ use super::{
 pub(super) const POD: &[Column] = &[
     NAME,
     text("Ready", "Containers that are ready, of all.", |row| Summary::of(row).ready.into()),
-    text("Status", "Phase, or what keeps the pod from running.", |row| Summary::of(row).reason.into()),
+    text("Status", "Phase, or the reason that the pod does not run.", |row| Summary::of(row).reason.into()),
     text("Restarts", "How often containers were restarted, and when last.", |row| {
         Summary::of(row).restarts(row).into()
     }),

@@ -10,17 +10,23 @@ use super::{
 
 pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
     NAME,
-    text("Ready", "Whether its API answers, and whether it is being drained.", |row| ready(row).into()),
+    text("Ready", "Readiness of its API, and state of its drain.", |row| ready(row).into()),
     text("Version", "Kubernetes version.", |row| row.text_or("/status/version", UNKNOWN).into()),
-    flag("Unschedulable", "Whether nothing new is placed on it.", |row| row.flag("/spec/unschedulable").into()),
-    text("Mode", "How it is reached.", |row| mode(row).into()),
-    text("CPU-Used", "Processors that are requested by what is placed on it, of those that its bounds allow.", |row| {
-        used(row, "cpu").into()
+    flag("Unschedulable", "True if nothing new is placed on it.", |row| row.flag("/spec/unschedulable").into()),
+    text("Mode", "Type of connection.", |row| mode(row).into()),
+    text(
+        "CPU-Used",
+        "Requested CPU of the objects that are placed on it, of the amount that its bounds allow.",
+        |row| used(row, "cpu").into(),
+    ),
+    text(
+        "Memory-Used",
+        "Requested memory of the objects that are placed on it, of the amount that its bounds allow.",
+        |row| used(row, "memory").into(),
+    ),
+    text("Pods", "Pods of the objects that are placed on it, of the number that its bounds allow.", |row| {
+        used(row, "pods").into()
     }),
-    text("Memory-Used", "Memory that is requested by what is placed on it, of that which its bounds allow.", |row| {
-        used(row, "memory").into()
-    }),
-    text("Pods", "Pods of what is placed on it, of those that its bounds allow.", |row| used(row, "pods").into()),
     text("Workloads", "Objects that are placed on it, without those that follow them.", |row| {
         row.at("/status/workloads").map_or_else(|| UNKNOWN.to_owned(), Value::to_string).into()
     }),
@@ -41,7 +47,7 @@ pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
         format::amount(row.at("/status/allocatable/memory"), UNKNOWN).into()
     })
     .wide(),
-    text("Reason", "Why it is not ready, or cannot be used as it should.", |row| reason(row).into()).wide(),
+    text("Reason", "Reason that it is not ready or not fully usable.", |row| reason(row).into()).wide(),
     AGE,
 ];
 
@@ -90,7 +96,7 @@ fn reason(row: &Row<'_>) -> String {
 
 pub(super) const PLACEMENT_POLICY: &[Column] = &[
     NAME,
-    text("Enforcement", "Whether it proposes or bounds.", |row| row.text_or("/spec/enforcement", "Default").into()),
+    text("Enforcement", "Default or Constraint.", |row| row.text_or("/spec/enforcement", "Default").into()),
     number("Priority", "The higher one decides.", |row| row.int("/spec/priority").into()),
     number("Matched", "Objects that it decides.", |row| row.int("/status/matched").into()),
     AGE,
@@ -108,10 +114,13 @@ pub(super) const PLACEMENT: &[Column] = &[
         None => "<default>".into(),
         Some(_) => policy(row).into(),
     }),
-    text("Reason", "Whether it is where it should be, or why not.", |row| placed(row, "reason").into()),
+    text("Reason", "Reason of the condition Placed.", |row| placed_condition_field(row, "reason").into()),
     AGE,
-    text("Waiting-For", "What its next step waits for.", |row| row.text_or("/status/waitingFor", NONE).into()).wide(),
-    text("Message", "The same in a sentence.", |row| placed(row, "message").into()).wide(),
+    text("Waiting-For", "Condition that its next step waits for.", |row| {
+        row.text_or("/status/waitingFor", NONE).into()
+    })
+    .wide(),
+    text("Message", "Message of the condition Placed.", |row| placed_condition_field(row, "message").into()).wide(),
 ];
 
 pub(super) const DRAIN: &[Column] = &[
@@ -120,7 +129,7 @@ pub(super) const DRAIN: &[Column] = &[
         let names: Vec<&str> = row.list("/spec/physicalClusters").iter().filter_map(Value::as_str).collect();
         format::or_none(names.join(",")).into()
     }),
-    text("Phase", "How far it is.", |row| row.text_or("/status/phase", "Planned").into()),
+    text("Phase", "Phase of the drain.", |row| row.text_or("/status/phase", "Planned").into()),
     text("Moved", "Objects that have left, of all.", |row| {
         format!("{}/{}", row.int("/status/counts/moved"), row.int("/status/counts/total")).into()
     }),
@@ -132,11 +141,11 @@ pub(super) const DRAIN: &[Column] = &[
         format!("{}/{most}", row.int("/status/unavailableReplicas")).into()
     }),
     AGE,
-    text("End", "When it ended, or will end if it goes on as until now.", |row| {
+    text("End", "Time of its end, estimated while it runs.", |row| {
         row.text_or("/status/completionTime", row.text_or("/status/estimatedCompletionTime", UNKNOWN)).into()
     })
     .wide(),
-    text("Message", "What it waits for, or how it ended.", |row| drain_message(row).into()).wide(),
+    text("Message", "Condition that it waits for, or its result.", |row| drain_message(row).into()).wide(),
 ];
 
 /// Returns the report of a drain that has ended, or else the message of the condition that holds it up.
@@ -152,7 +161,7 @@ fn drain_message(row: &Row<'_>) -> String {
 }
 
 /// Returns a field of the condition `Placed`.
-fn placed(row: &Row<'_>, field: &str) -> String {
+fn placed_condition_field(row: &Row<'_>, field: &str) -> String {
     let placed = row.list("/status/conditions").iter().find(|condition| condition["type"] == "Placed");
     format::or_none(placed.and_then(|condition| condition[field].as_str()).unwrap_or_default().to_owned())
 }
@@ -188,14 +197,14 @@ pub(super) const WORKSPACE: &[Column] = &[
     text("Region", "Label `region` of the workspace.", |row| {
         object::label(row.object, "region").unwrap_or_default().into()
     }),
-    text("Phase", "Whether it can be used.", |row| row.text("/status/phase").into()),
-    text("URL", "Where it is served.", |row| row.text("/spec/URL").into()).wide(),
+    text("Phase", "Phase.", |row| row.text("/status/phase").into()),
+    text("URL", "URL.", |row| row.text("/spec/URL").into()).wide(),
     AGE,
 ];
 
 pub(super) const LOGICAL_CLUSTER: &[Column] = &[
     NAME,
-    text("Phase", "Whether it can be used.", |row| row.text("/status/phase").into()),
-    text("URL", "Where it is served.", |row| row.text("/status/URL").into()).wide(),
+    text("Phase", "Phase.", |row| row.text("/status/phase").into()),
+    text("URL", "URL.", |row| row.text("/status/URL").into()).wide(),
     AGE,
 ];

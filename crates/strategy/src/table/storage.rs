@@ -19,15 +19,15 @@ const ATTRIBUTES_CLASS: Column = text("VolumeAttributesClass", "Name of the Volu
 const STORAGE_CLASS_NAME: Column = text("StorageClass", "Name of the StorageClass.", |row| {
     object::annotation(row.object, OLD_CLASS).unwrap_or(row.text("/spec/storageClassName")).into()
 });
-const PHASE: Column = text("Status", "What the volume is doing.", |row| {
+const PHASE: Column = text("Status", "Phase of the volume.", |row| {
     if row.is_deleting() { "Terminating".into() } else { row.text("/status/phase").into() }
 });
 
 pub(super) const PERSISTENT_VOLUME: &[Column] = &[
     NAME,
     text("Capacity", "Size of the volume.", |row| format::amount(row.at("/spec/capacity/storage"), "0").into()),
-    text("Access Modes", "How the volume can be mounted.", |row| access_modes(row, "/spec/accessModes").into()),
-    text("Reclaim Policy", "What becomes of the volume when its claim goes.", |row| {
+    text("Access Modes", "Access modes of the volume.", |row| access_modes(row, "/spec/accessModes").into()),
+    text("Reclaim Policy", "Policy for the volume after its claim is deleted.", |row| {
         row.text("/spec/persistentVolumeReclaimPolicy").into()
     }),
     PHASE,
@@ -37,7 +37,7 @@ pub(super) const PERSISTENT_VOLUME: &[Column] = &[
     }),
     STORAGE_CLASS_NAME,
     ATTRIBUTES_CLASS,
-    text("Reason", "Why the volume failed.", |row| row.text("/status/reason").into()),
+    text("Reason", "Reason that the volume failed.", |row| row.text("/status/reason").into()),
     AGE,
     VOLUME_MODE,
 ];
@@ -50,7 +50,7 @@ pub(super) const PERSISTENT_VOLUME_CLAIM: &[Column] = &[
         "" => "".into(),
         _ => format::amount(row.at("/status/capacity/storage"), "0").into(),
     }),
-    text("Access Modes", "How the volume can be mounted.", |row| match row.text("/spec/volumeName") {
+    text("Access Modes", "Access modes of the volume.", |row| match row.text("/spec/volumeName") {
         "" => "".into(),
         _ => access_modes(row, "/status/accessModes").into(),
     }),
@@ -68,12 +68,14 @@ pub(super) const STORAGE_CLASS: &[Column] = &[
         network::default_name(row, &annotations).into()
     })
     .named(),
-    text("Provisioner", "Who makes the volumes.", |row| row.text("/provisioner").into()),
-    text("ReclaimPolicy", "What becomes of a volume when its claim goes.", |row| {
+    text("Provisioner", "Provisioner of the volumes.", |row| row.text("/provisioner").into()),
+    text("ReclaimPolicy", "Policy for a volume after its claim is deleted.", |row| {
         row.given_or("/reclaimPolicy", "Delete").into()
     }),
-    text("VolumeBindingMode", "When volumes are bound.", |row| row.given_or("/volumeBindingMode", "Immediate").into()),
-    text("AllowVolumeExpansion", "Whether volumes can grow.", |row| row.flag("/allowVolumeExpansion").into()),
+    text("VolumeBindingMode", "Time at which volumes are bound.", |row| {
+        row.given_or("/volumeBindingMode", "Immediate").into()
+    }),
+    text("AllowVolumeExpansion", "True if volumes can be expanded.", |row| row.flag("/allowVolumeExpansion").into()),
     AGE,
 ];
 
@@ -82,10 +84,10 @@ pub(super) const VOLUME_ATTRIBUTES_CLASS: &[Column] =
 
 pub(super) const VOLUME_ATTACHMENT: &[Column] = &[
     NAME,
-    text("Attacher", "Who attaches the volume.", |row| row.text("/spec/attacher").into()).named(),
+    text("Attacher", "Driver that attaches the volume.", |row| row.text("/spec/attacher").into()).named(),
     text("PV", "Name of the volume.", |row| row.text("/spec/source/persistentVolumeName").into()),
     text("Node", "Node that it is attached to.", |row| row.text("/spec/nodeName").into()),
-    flag("Attached", "Whether it is attached.", |row| row.flag("/status/attached").into()),
+    flag("Attached", "True if it is attached.", |row| row.flag("/status/attached").into()),
     AGE,
 ];
 
@@ -94,16 +96,18 @@ pub(super) const CSI_NODE: &[Column] =
 
 pub(super) const CSI_DRIVER: &[Column] = &[
     NAME,
-    flag("AttachRequired", "Whether volumes must be attached.", |row| {
+    flag("AttachRequired", "True if volumes must be attached.", |row| {
         row.at("/spec/attachRequired").and_then(Value::as_bool).unwrap_or(true).into()
     }),
-    flag("PodInfoOnMount", "Whether the driver is told about the pod.", |row| row.flag("/spec/podInfoOnMount").into()),
-    flag("StorageCapacity", "Whether the driver reports free space.", |row| row.flag("/spec/storageCapacity").into()),
+    flag("PodInfoOnMount", "True if the driver gets information about the pod.", |row| {
+        row.flag("/spec/podInfoOnMount").into()
+    }),
+    flag("StorageCapacity", "True if the driver reports free space.", |row| row.flag("/spec/storageCapacity").into()),
     text("TokenRequests", "Audiences of the tokens it is given.", |row| match row.at("/spec/tokenRequests") {
         None => UNSET.into(),
         Some(_) => format::column_of(row.list("/spec/tokenRequests"), "audience").into(),
     }),
-    flag("RequiresRepublish", "Whether volumes are mounted again and again.", |row| {
+    flag("RequiresRepublish", "True if volumes are republished periodically.", |row| {
         row.flag("/spec/requiresRepublish").into()
     }),
     text("Modes", "Kinds of volumes.", |row| format::or_none(row.texts("/spec/volumeLifecycleModes").join(",")).into()),

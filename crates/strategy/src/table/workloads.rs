@@ -89,7 +89,7 @@ pub(super) const DAEMON_SET: &[Column] = &[
 
 pub(super) const JOB: &[Column] = &[
     NAME,
-    text("Status", "What the job is doing.", |row| job_status(row).into()),
+    text("Status", "State of the job.", |row| job_status(row).into()),
     text("Completions", "Pods that succeeded, of those wanted.", |row| completions(row).into()),
     text("Duration", "Time from start to completion, or until now.", |row| duration(row).into()),
     AGE,
@@ -101,9 +101,9 @@ pub(super) const JOB: &[Column] = &[
 
 pub(super) const CRON_JOB: &[Column] = &[
     NAME,
-    text("Schedule", "When jobs start, as cron has it.", |row| row.text("/spec/schedule").into()),
+    text("Schedule", "Schedule in cron format.", |row| row.text("/spec/schedule").into()),
     text("Timezone", "Time zone of the schedule.", |row| row.given_or("/spec/timeZone", NONE).into()),
-    flag("Suspend", "Whether no further jobs start.", |row| match row.at("/spec/suspend").and_then(Value::as_bool) {
+    flag("Suspend", "True if no further jobs start.", |row| match row.at("/spec/suspend").and_then(Value::as_bool) {
         Some(true) => "True".into(),
         Some(false) => "False".into(),
         None => UNSET.into(),
@@ -136,7 +136,7 @@ pub(super) const POD_TEMPLATE: &[Column] = &[
 
 pub(super) const CONTROLLER_REVISION: &[Column] = &[
     NAME,
-    text("Controller", "Who the revision belongs to.", |row| controller(row).into()),
+    text("Controller", "Owner of the revision.", |row| controller(row).into()),
     text("Revision", "Number of the revision.", |row| row.int("/revision").into()),
     AGE,
 ];
