@@ -187,7 +187,7 @@ pub fn copy_statuses(
 }
 
 fn conditions(before: &PlacementStatus, about: &PlacementSubject, report: &PlacementReport) -> Vec<StatusCondition> {
-    let (status, reason, message) = placed(report, &about.object.kind);
+    let (status, reason, message) = placed_status(report, &about.object.kind);
     let last = before.conditions.iter().find(|c| c.kind == "Placed");
     let since = last.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
     let placed = StatusCondition {
@@ -203,7 +203,7 @@ fn conditions(before: &PlacementStatus, about: &PlacementSubject, report: &Place
 }
 
 /// Returns status, reason and message of the condition `Placed`.
-fn placed(report: &PlacementReport, kind: &str) -> (&'static str, &'static str, String) {
+fn placed_status(report: &PlacementReport, kind: &str) -> (&'static str, &'static str, String) {
     let is_somewhere = report.step.record.active().next().is_some();
     // A copy that stays only because nothing else fits is misplaced.
     let is_misplaced = report.decision.is_some_and(|decision| {

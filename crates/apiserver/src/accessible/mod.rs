@@ -141,7 +141,7 @@ impl AccessQuestion {
     }
 
     /// Returns the requests to check, each with its verb.
-    fn asked(&self) -> Vec<Attributes> {
+    fn requested_attributes(&self) -> Vec<Attributes> {
         let Some(of) = &self.resource_attributes else { return Vec::new() };
         let verbs: Vec<&str> =
             if of.verbs.is_empty() { VERBS.to_vec() } else { of.verbs.iter().map(String::as_str).collect() };
@@ -174,7 +174,7 @@ impl AccessCaller<'_> {
         after: LogicalClusterId,
         limit: usize,
     ) -> Result<AccessPage, Status> {
-        let (asked, started) = (question.asked(), Instant::now());
+        let (asked, started) = (question.requested_attributes(), Instant::now());
         let (mut clusters, mut last, mut decided) = (Vec::new(), after, 0);
         loop {
             let batch = self.candidates(last);

@@ -152,7 +152,7 @@ impl WorkspaceTypeResolver<'_> {
     }
 
     /// Returns the type that a new workspace in `cluster` names, and its name.
-    async fn named(
+    async fn referenced_type(
         &self,
         cluster: &LogicalCluster,
         reference: &Value,
@@ -252,7 +252,7 @@ pub(super) async fn resolve(
     let reference = workspace.pointer("/spec/type").filter(|reference| !reference.is_null());
     let (wanted, found) = match reference {
         None => types.default_below(parent.as_ref()).await?,
-        Some(reference) => types.named(request.cluster, reference).await?,
+        Some(reference) => types.referenced_type(request.cluster, reference).await?,
     };
     // A type that may not be used looks like one that is missing.
     let found = match found {

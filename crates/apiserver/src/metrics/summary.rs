@@ -150,7 +150,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn made() -> (SummaryVec<2>, Registry) {
+    fn new_summary() -> (SummaryVec<2>, Registry) {
         let summary = SummaryVec::new("s", "Help.", &["type", "operation"], 5 * HOUR).unwrap();
         let registry = Registry::new();
         registry.register(Box::new(summary.clone())).unwrap();
@@ -161,19 +161,19 @@ mod tests {
         TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
     }
 
-    fn told(registry: &Registry, of: &str) -> f64 {
+    fn quantile_value(registry: &Registry, of: &str) -> f64 {
         let begin = format!("s{{operation=\"CREATE\",type=\"admit\",quantile=\"{of}\"}} ");
         text(registry).lines().find_map(|line| line.strip_prefix(&begin)).unwrap().parse().unwrap()
     }
 
     #[tokio::test(start_paused = true)]
     async fn quantiles_are_exact_to_two_percent() {
-        let (summary, registry) = made();
+        let (summary, registry) = new_summary();
         for n in 1..=1024 {
             summary.observe(["admit", "CREATE"], f64::from(n) / 1024.0);
         }
         for (of, expected) in [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)] {
-            let found = told(&registry, of);
+            let found = quantile_value(&registry, of);
             assert!((found / expected - 1.0).abs() <= 0.011, "{of}: {found}");
         }
         let text = text(&registry);
@@ -189,15 +189,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn quantiles_forget_and_counts_do_not() {
-        let (summary, registry) = made();
+        let (summary, registry) = new_summary();
         summary.observe(["admit", "CREATE"], 1.0);
         tokio::time::advance(4 * HOUR).await;
         summary.observe(["admit", "CREATE"], 0.001);
-        assert!(told(&registry, "0.99") > 0.9, "four hours are remembered");
+        assert!(quantile_value(&registry, "0.99") > 0.9, "four hours are remembered");
         tokio::time::advance(HOUR).await;
-        assert!(told(&registry, "0.99") < 0.0011, "five are not");
+        assert!(quantile_value(&registry, "0.99") < 0.0011, "five are not");
         tokio::time::advance(5 * HOUR).await;
-        assert!(told(&registry, "0.5").is_nan(), "there is nothing to tell of");
+        assert!(quantile_value(&registry, "0.5").is_nan(), "there is nothing to tell of");
         assert!(text(&registry).contains("s_count{operation=\"CREATE\",type=\"admit\"} 2"));
     }
 

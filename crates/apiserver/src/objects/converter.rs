@@ -72,7 +72,7 @@ impl ObjectConverter<'_> {
         stored: StoredObject,
         object: Value,
     ) -> Result<(StoredObject, Value), Status> {
-        if self.is_converted() { self.shown(stored).await } else { Ok((stored, object)) }
+        if self.is_converted() { self.converted_object(stored).await } else { Ok((stored, object)) }
     }
 
     /// Returns the result of a dry run as the requested version shows it; `record` is its stored form.
@@ -90,7 +90,8 @@ impl ObjectConverter<'_> {
         }
         let record = Arc::new(record);
         let revision = ResourceVersion::FIRST;
-        let (_, mut shown) = self.shown(StoredObject { key: key.clone(), revision, created: revision, record }).await?;
+        let (_, mut shown) =
+            self.converted_object(StoredObject { key: key.clone(), revision, created: revision, record }).await?;
         let (metadata, own) = (object::metadata_mut(&mut shown), object::metadata(&object).get("resourceVersion"));
         match own {
             Some(own) => drop(metadata.insert("resourceVersion".to_owned(), own.clone())),
@@ -104,7 +105,7 @@ impl ObjectConverter<'_> {
         self.target.is_custom() && conversion::is_needed(&self.target.kind)
     }
 
-    async fn shown(&self, stored: StoredObject) -> Result<(StoredObject, Value), Status> {
+    async fn converted_object(&self, stored: StoredObject) -> Result<(StoredObject, Value), Status> {
         let stored = self.context.in_version(self.target, vec![stored]).await?.pop();
         let stored = stored.ok_or_else(|| Status::internal("nothing was converted"))?;
         let object = tree(self.target, &stored)?;

@@ -46,7 +46,7 @@ impl LifecycleItems {
         while let Some(request) = next {
             let page = self.store.range(request.clone()).await?;
             (next, revision) = (request.next(&page), page.revision);
-            objects.extend(page.objects.iter().filter_map(|stored| self.shown(stored)));
+            objects.extend(page.objects.iter().filter_map(|stored| self.visible_object(stored)));
         }
         Ok(WaitingClusters { revision, objects })
     }
@@ -65,7 +65,7 @@ impl LifecycleItems {
         self.view.admits(cluster.id, cluster.pending(self.view.address.stage))
     }
 
-    fn shown(&self, stored: &StoredObject) -> Option<StoredObject> {
+    fn visible_object(&self, stored: &StoredObject) -> Option<StoredObject> {
         let cluster = read_record(stored).ok().filter(|cluster| self.is_shown(cluster))?;
         Some(stored_logical_cluster(&cluster, stored.revision, &self.url))
     }

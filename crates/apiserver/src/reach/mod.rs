@@ -170,7 +170,7 @@ impl ClusterReach {
                 next = request.next(&page);
                 for stored in page.objects {
                     // A nearer physical cluster hides others of the same name.
-                    let shown = self.shown(&stored)?;
+                    let shown = self.visible_object(&stored)?;
                     found.extend(shown.filter(|_| names.insert(stored.key.name.clone())));
                 }
             }
@@ -187,7 +187,7 @@ impl ClusterReach {
         for ReachAncestor { cluster, .. } in &self.lineage {
             let key = ObjectKey::cluster_scoped(cluster.id, physical_clusters(), name.name.clone());
             let stored = storage.store.get(&key).await.map_err(|error| status_for(&error))?;
-            if let Some(shown) = stored.map(|stored| self.shown(&stored)).transpose()?.flatten() {
+            if let Some(shown) = stored.map(|stored| self.visible_object(&stored)).transpose()?.flatten() {
                 return Ok(Some(shown));
             }
         }
@@ -196,7 +196,7 @@ impl ClusterReach {
 
     /// Returns a physical cluster as shown; `None` if it is out of reach. An inherited one keeps the key of its home,
     /// which tells it from the logical cluster's own.
-    fn shown(&self, stored: &StoredObject) -> Result<Option<StoredObject>, Status> {
+    fn visible_object(&self, stored: &StoredObject) -> Result<Option<StoredObject>, Status> {
         let Some(home) = self.home(&stored.key) else { return Ok(None) };
         if self.is_shown_as_stored(&stored.key) {
             return Ok(Some(stored.clone()));

@@ -49,7 +49,7 @@ impl ReachEvents {
     }
 
     /// Returns an event as shown; `None` if the physical cluster is out of reach or hidden by a nearer one.
-    async fn shown(&mut self, event: &Arc<Event>) -> Result<Option<Arc<Event>>, StoreError> {
+    async fn visible_event(&mut self, event: &Arc<Event>) -> Result<Option<Arc<Event>>, StoreError> {
         let Some(place) = self.reach.place(&event.key) else { return Ok(None) };
         let homes = self.homes.entry(event.key.name.clone()).or_default();
         if event.change == ChangeKind::Deleted {
@@ -75,7 +75,7 @@ impl ReachEvents {
         let key = home.map(|cluster| ObjectKey { cluster, ..event.key.clone() });
         let Some(key) = key else { return Ok(deleted) };
         let Some(stored) = self.store.get(&key).await? else { return Ok(deleted) };
-        let shown = self.reach.shown(&stored).ok().flatten();
+        let shown = self.reach.visible_object(&stored).ok().flatten();
         let (Some(shown), Some(deleted)) = (shown, deleted) else { return Ok(None) };
         Ok(Some(Arc::new(Event {
             key: shown.key,
@@ -93,7 +93,7 @@ impl EventStream for ReachEvents {
             let batch = self.events.next().await?;
             let mut events = Vec::new();
             for event in &batch.events {
-                events.extend(self.shown(event).await?);
+                events.extend(self.visible_event(event).await?);
             }
             Ok(EventBatch { events, revision: batch.revision })
         })
@@ -125,7 +125,7 @@ impl ClusterReach {
                 record: record.clone(),
             };
             // An object that is not JSON is skipped; a list reports it.
-            self.shown(&stored).ok().flatten().map(|shown| shown.record)
+            self.visible_object(&stored).ok().flatten().map(|shown| shown.record)
         };
         Some(Arc::new(Event {
             key: self.key(&event.key),

@@ -87,7 +87,7 @@ mod tests {
         User { name: name.into(), groups, ..User::default() }
     }
 
-    fn known(user: &User, home: Option<LogicalClusterId>) -> (String, Vec<String>) {
+    fn as_known_here(user: &User, home: Option<LogicalClusterId>) -> (String, Vec<String>) {
         let known = Requester { user, home }.known_in(HERE).into_owned();
         assert!(known.extra.is_empty() || known == *user);
         (known.name, known.groups)
@@ -96,23 +96,23 @@ mod tests {
     #[test]
     fn a_service_account_of_another_logical_cluster_is_a_stranger() {
         let account = user("system:serviceaccount:default:a", &["system:serviceaccounts", AUTHENTICATED]);
-        assert_eq!(known(&account, Some(HERE)).0, account.name);
+        assert_eq!(as_known_here(&account, Some(HERE)).0, account.name);
         let stranger = (format!("system:kcp:serviceaccount:{THERE}:default:a"), vec![AUTHENTICATED.to_owned()]);
-        assert_eq!(known(&account, Some(THERE)), stranger);
+        assert_eq!(as_known_here(&account, Some(THERE)), stranger);
         let extra = [(CLUSTER_NAME_EXTRA.to_owned(), vec![THERE.to_string()])].into_iter().collect();
-        assert_eq!(known(&User { extra, ..account }, None), stranger, "by its token only");
+        assert_eq!(as_known_here(&User { extra, ..account }, None), stranger, "by its token only");
     }
 
     #[test]
     fn a_user_that_another_logical_cluster_vouches_for_is_a_stranger() {
         let boss = user("boss", &["system:masters", AUTHENTICATED]);
-        assert_eq!(known(&boss, None).0, "boss");
-        assert_eq!(known(&boss, Some(HERE)).0, "boss");
+        assert_eq!(as_known_here(&boss, None).0, "boss");
+        assert_eq!(as_known_here(&boss, Some(HERE)).0, "boss");
         assert_eq!(
-            known(&boss, Some(THERE)),
+            as_known_here(&boss, Some(THERE)),
             (format!("system:portolan:user:{THERE}:boss"), vec![AUTHENTICATED.into()])
         );
         let anonymous = (anonymous().name, anonymous().groups);
-        assert_eq!(known(&user("boss", &["system:masters"]), Some(THERE)), anonymous);
+        assert_eq!(as_known_here(&user("boss", &["system:masters"]), Some(THERE)), anonymous);
     }
 }

@@ -145,9 +145,11 @@ impl ViewEvents {
         }
     }
 
-    /// Returns true for a resource of a flattened view with objects that logical clusters share: those have no events.
+    /// Returns true for a resource with roles or bindings that all logical clusters share: those have no events, so a
+    /// list shows what a watch could not. The one shared ConfigMap does not end the watches of the many views that
+    /// claim ConfigMaps.
     fn has_unstored(&self) -> bool {
-        self.view.shows_shared(&self.resource.stored) && self.view.flattened.is_some()
+        !self.resource.stored.group.is_empty() && self.view.shows_shared(&self.resource.stored)
     }
 
     fn shows_bindings(&self) -> bool {
@@ -222,7 +224,7 @@ impl ViewEvents {
         let Some(batch) = &mut self.batch else { return Vec::new() };
         let later = batch.events.partition_point(|event| event.revision <= since);
         let earlier: Vec<_> = batch.events.drain(..later).collect();
-        earlier.iter().filter_map(|event| self.shown(event)).collect()
+        earlier.iter().filter_map(|event| self.visible_event(event)).collect()
     }
 
     fn delivering(&self, events: Vec<Arc<Event>>) -> EventBatch {
@@ -244,7 +246,7 @@ impl ViewEvents {
     }
 
     /// Returns an event as the view shows it; `None` if it is out of the view.
-    fn shown(&self, event: &Arc<Event>) -> Option<Arc<Event>> {
+    fn visible_event(&self, event: &Arc<Event>) -> Option<Arc<Event>> {
         let own = Grant::OwnBindings;
         let grant = if self.shows_bindings() { &own } else { self.grant_in(event.key.cluster, event.revision)? };
         let export = &self.view.export;
@@ -304,7 +306,7 @@ impl EventStream for ViewEvents {
                     continue;
                 }
                 if let Some(batch) = self.batch.take() {
-                    let events = batch.events.iter().filter_map(|event| self.shown(event)).collect();
+                    let events = batch.events.iter().filter_map(|event| self.visible_event(event)).collect();
                     self.delivered = batch.revision;
                     return Ok(EventBatch { events, revision: batch.revision });
                 }

@@ -94,8 +94,11 @@ impl ScalingRequest<'_> {
         let (stabilized, able) =
             if self.behavior.is_null() { self.stabilize(history) } else { self.stabilize_by_behavior(history) };
         push((self.now, self.desired), &mut history.recommendations);
-        let (desired, cause) =
-            if self.behavior.is_null() { self.bound(stabilized) } else { self.bound_by_behavior(stabilized, history) };
+        let (desired, cause) = if self.behavior.is_null() {
+            self.limit_desired(stabilized)
+        } else {
+            self.bound_by_behavior(stabilized, history)
+        };
         let able = if stabilized == self.desired { READY } else { able };
         ScalingOutcome { desired, able, limited: (desired != stabilized, cause) }
     }
@@ -123,7 +126,7 @@ impl ScalingRequest<'_> {
         (stabilized, if self.desired >= self.current { LOWEST } else { HIGHEST })
     }
 
-    fn bound(self, desired: i64) -> (i64, Cause) {
+    fn limit_desired(self, desired: i64) -> (i64, Cause) {
         let pace = (self.current.saturating_mul(2)).max(4);
         let (most, cause) = if self.most > pace { (pace, TOO_FAST_UP) } else { (self.most, TOO_MANY) };
         match desired {

@@ -64,7 +64,7 @@ mod tests {
     use crate::{Controller as _, Plane, WorkOutcome, expiry::ExpiryController};
 
     /// A certificate that ended on 1 January, in PEM behind base64.
-    fn ended() -> String {
+    fn expired_certificate() -> String {
         let mut params = rcgen::CertificateParams::new(["node".to_owned()]).unwrap();
         (params.not_before, params.not_after) = (rcgen::date_time_ymd(2025, 1, 1), rcgen::date_time_ymd(2026, 1, 1));
         let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
@@ -87,7 +87,7 @@ mod tests {
             ("no decision", request(&json!([]), ""), Some("2026-01-02T10:00:00Z")),
             ("no certificate", request(&decided("Approved"), ""), Some("2026-01-02T12:00:00Z")),
             ("signed", request(&decided("Approved"), "bm9uZQ=="), Some("2026-01-01T13:00:00Z")),
-            ("signed for less", request(&decided("Approved"), &ended()), Some("2026-01-01T00:00:00Z")),
+            ("signed for less", request(&decided("Approved"), &expired_certificate()), Some("2026-01-01T00:00:00Z")),
             ("denied", request(&decided("Denied"), ""), Some("2026-01-01T13:00:00Z")),
             ("failed", request(&decided("Failed"), ""), Some("2026-01-01T13:00:00Z")),
             ("denied at no time", request(&json!([{"type": "Denied", "status": "True"}]), ""), None),

@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    fn left(finalizers: &[&[&str]]) -> Vec<PlaneObject> {
+    fn remaining_objects(finalizers: &[&[&str]]) -> Vec<PlaneObject> {
         let found = |finalizers: &&[&str]| PlaneObject {
             key: ObjectKey::cluster_scoped(
                 portolan_types::LogicalClusterId::ROOT,
@@ -103,7 +103,7 @@ mod tests {
         finalizers.iter().map(found).collect()
     }
 
-    fn told(namespace: &Value) -> Vec<String> {
+    fn condition_texts(namespace: &Value) -> Vec<String> {
         let all = namespace["status"]["conditions"].as_array().unwrap();
         let text = |condition: &Value| {
             let of = |key: &str| condition[key].as_str().unwrap().to_owned();
@@ -119,9 +119,9 @@ mod tests {
         let mut namespace = json!({"status": {"phase": "Terminating", "conditions": [
             {"type": "example.com/Own", "status": "True"}]}});
         let mut emptied = EmptyingReport::default();
-        emptied.add(kind("", "Secret"), &left(&[&[]]));
-        emptied.add(kind("", "ConfigMap"), &left(&[&["x/y", "a/b"], &["x/y"]]));
-        emptied.add(kind("apps", "Deployment"), &left(&[&["x/y"]]));
+        emptied.add(kind("", "Secret"), &remaining_objects(&[&[]]));
+        emptied.add(kind("", "ConfigMap"), &remaining_objects(&[&["x/y", "a/b"], &["x/y"]]));
+        emptied.add(kind("apps", "Deployment"), &remaining_objects(&[&["x/y"]]));
         let refused = |why: &str| PlaneError::from(Status::bad_request(why));
         emptied.failures = vec![refused("second"), refused("first")];
         assert!(emptied.write_to(&mut namespace, "1"));
@@ -132,9 +132,9 @@ mod tests {
             "NamespaceDeletionGroupVersionParsingFailure | False | ParsedGroupVersions | All legacy kube types \
              successfully parsed | 1",
         ];
-        assert_eq!(told(&namespace)[..2], fine);
+        assert_eq!(condition_texts(&namespace)[..2], fine);
         assert_eq!(
-            told(&namespace)[2..],
+            condition_texts(&namespace)[2..],
             [
                 "NamespaceDeletionContentFailure | True | ContentDeletionFailed | Failed to delete all resource types, \
                  2 remaining: first, second | 1",
@@ -145,11 +145,11 @@ mod tests {
             ]
         );
         let mut later = EmptyingReport::default();
-        later.add(kind("", "ConfigMap"), &left(&[&["x/y"]]));
+        later.add(kind("", "ConfigMap"), &remaining_objects(&[&["x/y"]]));
         later.undiscovered = Some(Status::bad_request("no answer"));
         assert!(later.write_to(&mut namespace, "3"));
         assert_eq!(
-            told(&namespace),
+            condition_texts(&namespace),
             [
                 "NamespaceDeletionDiscoveryFailure | True | DiscoveryFailed | no answer | 3",
                 fine[1],

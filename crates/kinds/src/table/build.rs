@@ -145,7 +145,7 @@ impl TableBuilder {
             self.types[first + at].fields = fields.into();
         }
         for object in &file.objects {
-            let schema = self.known(object.kind, object.schema)?;
+            let schema = self.known_type(object.kind, object.schema)?;
             let gvk = self.gvk(object.group, object.version, object.kind);
             self.add_object(gvk, schema);
         }
@@ -177,7 +177,7 @@ impl TableBuilder {
         let mut wire = Vec::new();
         for field in entry.fields.iter().filter(|field| field.id != 0) {
             let target = if field.flags.contains('i') {
-                WireTarget::Inline(self.known(name, field.kind)?)
+                WireTarget::Inline(self.known_type(name, field.kind)?)
             } else {
                 let at = fields.binary_search_by(|own| (*own.name).cmp(field.name));
                 WireTarget::Field(at.expect("the fields were made from the same entries") as u32)
@@ -252,7 +252,7 @@ impl TableBuilder {
             "strings" => return Ok(FieldKind::Special(Special::Strings)),
             "any" => return Ok(FieldKind::Special(Special::Any)),
             name => {
-                let id = self.known(user, name)?;
+                let id = self.known_type(user, name)?;
                 return Ok(match self.special_of(id) {
                     Some(special) => FieldKind::Special(special),
                     None => FieldKind::Message(id),
@@ -291,8 +291,8 @@ impl TableBuilder {
             verbs: self.words(&entry.verbs),
             content: None,
             is_ending: false,
-            schema: self.known(entry.kind, entry.schema)?,
-            decoded_as: self.known(entry.kind, entry.schema)?,
+            schema: self.known_type(entry.kind, entry.schema)?,
+            decoded_as: self.known_type(entry.kind, entry.schema)?,
             generation: entry.generation,
             unconditional_update: entry.unconditional_update,
             create_on_update: entry.create_on_update,
@@ -304,7 +304,7 @@ impl TableBuilder {
         })
     }
 
-    fn known(&self, user: &str, name: &str) -> Result<TypeId, TableError> {
+    fn known_type(&self, user: &str, name: &str) -> Result<TypeId, TableError> {
         self.type_named(name).ok_or_else(|| TableError::UnknownType { user: user.into(), name: name.into() })
     }
 

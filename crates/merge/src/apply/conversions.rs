@@ -153,10 +153,10 @@ impl Conversions {
             return Ok(object);
         }
         object["apiVersion"] = from.into();
-        self.asked(MissingConversion { object, to })
+        self.find_or_convert(MissingConversion { object, to })
     }
 
-    fn asked(&self, wanted: MissingConversion) -> Result<Value, UnavailableVersion> {
+    fn find_or_convert(&self, wanted: MissingConversion) -> Result<Value, UnavailableVersion> {
         let mut state = self.0.lock();
         if let Some((_, converted)) = state.known.iter().find(|(known, _)| *known == wanted) {
             return converted.clone().map_err(UnavailableVersion::Failed);

@@ -197,7 +197,7 @@ impl Owned {
     }
 
     /// Returns the fields that may not be removed in a version.
-    fn kept(&self, version: &str) -> FieldSet {
+    fn protected_fields(&self, version: &str) -> FieldSet {
         self.0.get(version).cloned().unwrap_or_default().union(Frame::never_owned().clone())
     }
 
@@ -222,7 +222,7 @@ pub(super) fn prune(
         // The fields of an unserved version are unknown.
         Version::Gone => return Ok(merged),
         Version::Same if owned.but(here).next().is_none() => {
-            return Ok(remove::prune(frame.shape, merged, &last.fields, &owned.kept(here)));
+            return Ok(remove::prune(frame.shape, merged, &last.fields, &owned.protected_fields(here)));
         }
         version => version,
     };
@@ -231,15 +231,18 @@ pub(super) fn prune(
     let whole = version
         .of(&merged)
         .map_err(|stuck| stuck.while_it("failed to convert merged object to last applied version"))?;
-    let left = put_back(shape, &whole, &remove::remove(shape, &whole, &last), &owned.kept(before));
+    let left = put_back(shape, &whole, &remove::remove(shape, &whole, &last), &owned.protected_fields(before));
     let mut pruned = version.back(left, &merged)?;
     for other in owned.but(before).map(|(other, _)| other) {
         let known = Version::named(frame, other);
         if !matches!(known, Version::Gone) {
-            pruned = put_back_in(frame, &known, (&merged, &pruned), &owned.kept(other)).map_err(|(stuck, what)| {
-                let tried = format!("failed add back owned items: failed to convert {what} object at version {other}");
-                stuck.while_it(&tried)
-            })?;
+            pruned = put_back_in(frame, &known, (&merged, &pruned), &owned.protected_fields(other)).map_err(
+                |(stuck, what)| {
+                    let tried =
+                        format!("failed add back owned items: failed to convert {what} object at version {other}");
+                    stuck.while_it(&tried)
+                },
+            )?;
         }
     }
     let tried = "failed add back dangling items: failed to convert pruned object to last applied version";

@@ -76,11 +76,11 @@ impl Stage {
         let step = with_rollout(plain, &by);
         (self.waiting, self.recheck_in) = (step.rolling_out, step.recheck_in);
         self.case.previous = step.record;
-        self.held()
+        self.held_clusters()
     }
 
     /// Names of the physical clusters that get no change.
-    fn held(&self) -> String {
+    fn held_clusters(&self) -> String {
         let state = self.case.previous.rollout.as_ref();
         let is_held =
             |copy: &&portolan_types::placement::PlacedCopy| state.is_some_and(|state| state.held.contains(&copy.uid));
@@ -103,7 +103,7 @@ fn canary() -> Value {
 #[test]
 fn a_change_goes_from_stage_to_stage() {
     let mut stage = Stage::new(canary());
-    assert_eq!((stage.held(), &stage.waiting), (String::new(), &None), "the first placement has no stages");
+    assert_eq!((stage.held_clusters(), &stage.waiting), (String::new(), &None), "the first placement has no stages");
     stage.image("2");
     assert_eq!(stage.after(1), "bcd", "half of the two with the label");
     assert_eq!(stage.waiting.as_deref(), Some("the rollout is at stage canary: a not available with it yet"));

@@ -141,7 +141,7 @@ impl Run {
         self.parts.fleet.clusters.iter().for_each(|cluster| cluster.set_cut(false));
         Admin::new(self.parts.clone(), 0, self.dice.fork()).tidy().await;
         if !self.settles().await {
-            let seen = self.told().await;
+            let seen = self.describe_apps().await;
             self.parts.findings.report(Invariant::Sums, format!("it does not settle: {seen}"));
         }
     }
@@ -182,7 +182,7 @@ impl Run {
         true
     }
 
-    async fn told(&self) -> String {
+    async fn describe_apps(&self) -> String {
         let mut told = Vec::new();
         for name in APPS {
             let object = self.parts.plane.get(&app(name)).await.unwrap_or_default();

@@ -69,7 +69,7 @@ impl Kubelet {
     }
 
     /// Returns the rest of `span` since the step began; `None` when it is over, and the next step begins.
-    fn left(&self, key: &ObjectKey, span: Duration) -> Option<Duration> {
+    fn remaining_time(&self, key: &ObjectKey, span: Duration) -> Option<Duration> {
         let mut since = self.since();
         let begun = *since.entry(key.clone()).or_insert_with(Instant::now);
         let left = span.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
@@ -176,7 +176,7 @@ impl Kubelet {
     /// Starts the containers of a bound pod that can start.
     async fn start(&self, key: &ObjectKey, pod: &Value) -> Result<WorkOutcome, PlaneError> {
         let has_started = !text(pod, "/status/podIP").is_empty();
-        if !has_started && let Some(left) = self.left(key, self.config.pod_start) {
+        if !has_started && let Some(left) = self.remaining_time(key, self.config.pod_start) {
             return Ok(WorkOutcome::RequeueAfter(left));
         }
         if text(pod, "/status/phase") == "Running" && !judge::restarts(pod) {
@@ -186,7 +186,7 @@ impl Kubelet {
         let lacks = missing != references::MissingReferences::default();
         self.note_lacking(key, lacks);
         let crashes = status::crash_count(pod);
-        let wait = crashes.map(status::back_off).and_then(|span| self.left(key, span));
+        let wait = crashes.map(status::back_off).and_then(|span| self.remaining_time(key, span));
         let now = self.plane.seams().now_text();
         let address = if has_started { String::new() } else { self.next_address() };
         let start =
@@ -216,7 +216,7 @@ impl Kubelet {
     }
 
     async fn run_to_end(&self, key: &ObjectKey) -> Result<WorkOutcome, PlaneError> {
-        if let Some(left) = self.left(key, self.config.job_run) {
+        if let Some(left) = self.remaining_time(key, self.config.job_run) {
             return Ok(WorkOutcome::RequeueAfter(left));
         }
         let now = self.plane.seams().now_text();
@@ -226,7 +226,7 @@ impl Kubelet {
 
     async fn stop(&self, key: &ObjectKey, pod: &Value) -> Result<WorkOutcome, PlaneError> {
         let bound = !text(pod, "/spec/nodeName").is_empty();
-        if bound && let Some(left) = self.left(key, self.config.pod_stop) {
+        if bound && let Some(left) = self.remaining_time(key, self.config.pod_stop) {
             return Ok(WorkOutcome::RequeueAfter(left));
         }
         let options = DeleteOptions {

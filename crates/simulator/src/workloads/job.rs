@@ -82,7 +82,7 @@ fn is_suspended(job: &Value) -> bool {
 }
 
 /// Number of pods that should be active.
-fn wanted(job: &Value, counts: &JobCounts) -> i64 {
+fn wanted_active_pods(job: &Value, counts: &JobCounts) -> i64 {
     let parallelism = number(job, "/spec/parallelism").unwrap_or(1);
     match number(job, "/spec/completions") {
         Some(completions) => parallelism.min(completions - counts.succeeded).max(0),
@@ -92,7 +92,7 @@ fn wanted(job: &Value, counts: &JobCounts) -> i64 {
 }
 
 async fn start_pods(family: &ChildKinds, job: &PlaneObject, counts: &JobCounts) -> Result<(), PlaneError> {
-    let missing = usize::try_from(wanted(&job.object, counts) - counts.active).unwrap_or(0);
+    let missing = usize::try_from(wanted_active_pods(&job.object, counts) - counts.active).unwrap_or(0);
     for index in counts.free_indexes().take(missing.min(STEP)) {
         let mut pod = pod_from(&job.object, &job.object["spec"]["template"], &[]);
         generate_name(&mut pod, &job.object, &family.plane);
@@ -250,8 +250,11 @@ impl SimulatedWorkload for Jobs {
         let counts = || family.pods(job, |pods| JobCounts::of(object, pods));
         let (before, now) = (counts(), family.plane.seams().clock.now());
         let mut end = end(object, &before, now);
-        let surplus =
-            if end.is_some() || is_suspended(object) { before.active } else { before.active - wanted(object, &before) };
+        let surplus = if end.is_some() || is_suspended(object) {
+            before.active
+        } else {
+            before.active - wanted_active_pods(object, &before)
+        };
         match usize::try_from(surplus) {
             Ok(surplus) if surplus > 0 => {
                 // It has not ended before its last pod is being deleted.

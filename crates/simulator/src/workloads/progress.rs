@@ -28,20 +28,20 @@ impl RolloutProgress<'_> {
         (seconds != NO_DEADLINE).then_some(seconds)
     }
 
-    fn known(&self) -> Option<&Value> {
+    fn progressing_condition(&self) -> Option<&Value> {
         list(self.deployment, "/status/conditions").iter().find(|own| text(own, "/type") == "Progressing")
     }
 
     /// Returns the condition, and the seconds until the deadline while it runs.
     pub(super) fn condition(&self) -> (Option<Value>, Option<u64>) {
         let Some(deadline) = self.deadline() else { return (None, None) };
-        let known = self.known();
+        let known = self.progressing_condition();
         let was = known.map_or("", |own| text(own, "/reason"));
         let is = |field: &str| number(self.status, &format!("/{field}")).unwrap_or(0);
         let keep = || known.cloned();
         if self.deployment.pointer("/spec/paused").and_then(Value::as_bool) == Some(true) {
             let stays = ["DeploymentPaused", "ProgressDeadlineExceeded"].contains(&was);
-            let paused = || self.made("Unknown", "DeploymentPaused", "Deployment is paused".into());
+            let paused = || self.new_condition("Unknown", "DeploymentPaused", "Deployment is paused".into());
             return (if stays { keep() } else { Some(paused()) }, None);
         }
         if was == "NewReplicaSetAvailable" && is("replicas") == is("updatedReplicas") {
@@ -50,14 +50,17 @@ impl RolloutProgress<'_> {
         let name = self.set.unwrap_or_default();
         if self.is_complete() {
             let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
-            return (Some(self.made("True", "NewReplicaSetAvailable", message)), None);
+            return (Some(self.new_condition("True", "NewReplicaSetAvailable", message)), None);
         }
         if known.is_none() || self.is_moving() {
             let message = format!("ReplicaSet \"{name}\" is progressing.");
-            return (Some(self.made("True", "ReplicaSetUpdated", message)), Some(u64::try_from(deadline).unwrap_or(0)));
+            return (
+                Some(self.new_condition("True", "ReplicaSetUpdated", message)),
+                Some(u64::try_from(deadline).unwrap_or(0)),
+            );
         }
         if was == "DeploymentPaused" {
-            let resumed = self.made("Unknown", "DeploymentResumed", "Deployment is resumed".into());
+            let resumed = self.new_condition("Unknown", "DeploymentResumed", "Deployment is resumed".into());
             return (Some(resumed), Some(u64::try_from(deadline).unwrap_or(0)));
         }
         let since = known.and_then(|own| text(own, "/lastUpdateTime").parse::<Timestamp>().ok()).unwrap_or(self.now);
@@ -68,7 +71,7 @@ impl RolloutProgress<'_> {
             Err(_) if ["ProgressDeadlineExceeded", "NewReplicaSetAvailable"].contains(&was) => (keep(), None),
             Err(_) => {
                 let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
-                (Some(self.made("False", "ProgressDeadlineExceeded", message)), None)
+                (Some(self.new_condition("False", "ProgressDeadlineExceeded", message)), None)
             }
         }
     }
@@ -76,7 +79,7 @@ impl RolloutProgress<'_> {
     /// Returns the condition after a ReplicaSet was created.
     pub(super) fn created(&self) -> Value {
         let name = self.set.unwrap_or_default();
-        self.made("True", "NewReplicaSetCreated", format!("Created new replica set \"{name}\""))
+        self.new_condition("True", "NewReplicaSetCreated", format!("Created new replica set \"{name}\""))
     }
 
     fn is_complete(&self) -> bool {
@@ -93,8 +96,8 @@ impl RolloutProgress<'_> {
             || is("replicas") - is("updatedReplicas") < was("replicas") - was("updatedReplicas")
     }
 
-    fn made(&self, status: &str, reason: &str, message: String) -> Value {
-        let same = self.known().filter(|own| text(own, "/status") == status);
+    fn new_condition(&self, status: &str, reason: &str, message: String) -> Value {
+        let same = self.progressing_condition().filter(|own| text(own, "/status") == status);
         let since = same.map_or(self.now_text, |own| text(own, "/lastTransitionTime"));
         json!({
             "type": "Progressing", "status": status, "reason": reason, "message": message,

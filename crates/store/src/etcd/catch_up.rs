@@ -56,7 +56,7 @@ impl EtcdCore {
         let opened = EtcdWatch::open(self, range_of(prefix), start).await;
         let mut watching = match opened {
             Ok(watching) => watching,
-            Err(end) => return Err(self.ended(end, start).await?),
+            Err(end) => return Err(self.end_error(end, start).await?),
         };
         watching.ask_progress();
         let mut found =
@@ -66,14 +66,14 @@ impl EtcdCore {
             match tokio::time::timeout(PROGRESS_INTERVAL, watching.next(self)).await {
                 Err(_) => watching.ask_progress(),
                 Ok(Ok(answer)) => found.take(&mut collector, answer).await?,
-                Ok(Err(end)) => return Err(self.ended(end, start).await?),
+                Ok(Err(end)) => return Err(self.end_error(end, start).await?),
             }
         }
         let at = self.layout.numbering.boundary(found.at).max(after);
         Ok(CatchUpPage { events: found.events, upto: at })
     }
 
-    async fn ended(&self, end: WatchEnd, start: i64) -> Result<StoreError, StoreError> {
+    async fn end_error(&self, end: WatchEnd, start: i64) -> Result<StoreError, StoreError> {
         match end {
             WatchEnd::Compacted(_) => self.compacted_error(start).await,
             WatchEnd::Failed(fault) => Ok(self.read_fault(fault)),

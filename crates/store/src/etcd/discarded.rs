@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    fn lost(number: u64) -> PublishedEvent {
+    fn discarded_event(number: u64) -> PublishedEvent {
         let pods = GroupResource::new("", "pods");
         let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, pods, format!("n{number}").parse().unwrap());
         let (revision, record) = (ResourceVersion::new(number).unwrap(), Arc::new(Record::of(&json!({}))));
@@ -165,14 +165,14 @@ mod tests {
     fn a_watch_from_before_the_remembered_losses_starts_over() {
         let (losses, scope) = (DiscardLog::default(), WatchScope::Resource(GroupResource::new("", "pods"), None));
         let last = REMEMBERED as u64 + 2;
-        (1..=last).for_each(|number| losses.add(lost(number), 0));
+        (1..=last).for_each(|number| losses.add(discarded_event(number), 0));
         for (after, is_remembered) in [(1, false), (2, true), (last - 1, true)] {
             let told = losses.after(&scope, after);
             assert_eq!(matches!(told, Some(StoreError::Damaged { .. })), is_remembered, "after {after}: {told:?}");
             assert_eq!(matches!(told, Some(StoreError::Compacted { .. })), !is_remembered, "after {after}: {told:?}");
         }
         assert!(losses.after(&scope, last).is_none());
-        losses.add(lost(last + 1), last);
+        losses.add(discarded_event(last + 1), last);
         assert_eq!(losses.0.lock().all.len(), 1, "what history has no more is not remembered");
     }
 }

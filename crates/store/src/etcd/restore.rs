@@ -143,7 +143,7 @@ impl EtcdRestorer<'_> {
     async fn add(&mut self, item: SnapshotItem) -> Result<(), SnapshotError> {
         match item {
             SnapshotItem::Resource(id, resource) => self.resources.add(id, resource),
-            SnapshotItem::Gone(cluster, _) => self.gone(cluster).await?,
+            SnapshotItem::Gone(cluster, _) => self.write_tombstone(cluster).await?,
             SnapshotItem::Object(suffix, _, version) => {
                 let parts = keys::parts(suffix.as_bytes()).ok_or_else(|| damaged(Damage::Key))?;
                 let key = object_key(&self.resources, parts)?;
@@ -162,7 +162,7 @@ impl EtcdRestorer<'_> {
         self.writes.push(write);
     }
 
-    async fn gone(&self, cluster: LogicalClusterId) -> Result<(), SnapshotError> {
+    async fn write_tombstone(&self, cluster: LogicalClusterId) -> Result<(), SnapshotError> {
         // No object was deleted with it.
         self.write(vec![put(self.layout.tombstone(cluster), Bytes::from_static(&[0]))]).await
     }

@@ -499,7 +499,7 @@ mod tests {
     }
 
     /// Creates a store as a restore does.
-    fn made(engine: Engine) -> (tempfile::TempDir, StoreConfig) {
+    fn created_store(engine: Engine) -> (tempfile::TempDir, StoreConfig) {
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig::new(engine, Some(dir.path().to_owned()));
         create_store(&config, fill).unwrap();
@@ -521,7 +521,7 @@ mod tests {
     #[test]
     fn a_store_has_its_mark_before_its_first_start() {
         for engine in [Engine::Redb, Engine::Sled] {
-            let (dir, config) = made(engine);
+            let (dir, config) = created_store(engine);
             assert_eq!(HighWaterMark::read_revision(dir.path()), Ok(Some(1)), "{engine}");
             assert!(matches!(create_store(&config, fill), Err(SnapshotError::Occupied(_))), "{engine}");
             assert_eq!(refusal(&config), None, "{engine}");
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_bit_that_flips_in_sleds_log_before_the_first_start_is_not_passed_over() {
-        let (dir, config) = made(Engine::Sled);
+        let (dir, config) = created_store(Engine::Sled);
         let log = dir.path().join("store.sled/db");
         let whole = fs::read(&log).unwrap();
         let at = whole.windows(18).position(|bytes| bytes == b"as it was restored").unwrap();
@@ -546,7 +546,7 @@ mod tests {
     #[test]
     fn a_kill_during_the_move_leaves_a_marked_store_or_none() {
         for engine in [Engine::Redb, Engine::Sled] {
-            let (dir, config) = made(engine);
+            let (dir, config) = created_store(engine);
             let name = opener(engine).unwrap().name;
             let in_dir = |name: &str| dir.path().join(name);
             let (path, mark, made) = (in_dir(name), in_dir("store.mark"), in_dir("store.mark.made"));

@@ -214,7 +214,7 @@ fn decode(bytes: &[u8]) -> Option<(String, u64)> {
 mod tests {
     use super::*;
 
-    fn told(last: u64) -> tempfile::TempDir {
+    fn marked_dir(last: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         HighWaterMark::compare(dir.path(), "one", last).unwrap().record(last).unwrap();
         dir
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_store_that_ends_before_its_mark_is_refused() {
-        let dir = told(7);
+        let dir = marked_dir(7);
         for (case, identity, last, words) in [
             ("as far as told", "one", 7, None),
             ("further than told", "one", 8, None),
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_later_mark_takes_the_place_of_the_one_before() {
-        let dir = told(7);
+        let dir = marked_dir(7);
         let mut witness = HighWaterMark::compare(dir.path(), "one", 9).unwrap();
         witness.record(9).unwrap();
         assert!(HighWaterMark::compare(dir.path(), "one", 8).is_err());
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn any_flipped_bit_and_any_cut_of_the_mark_is_found() {
-        let dir = told(7);
+        let dir = marked_dir(7);
         let path = dir.path().join(NAME);
         let whole = fs::read(&path).unwrap();
         let flipped = (0..whole.len() * 8).map(|bit| {

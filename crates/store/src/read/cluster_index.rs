@@ -115,7 +115,7 @@ impl ResourceClusterIndex {
                 let cursor = view.scan(&from, &keys::end_of(&[letter])).map_err(backend)?;
                 let Some(key) = cursor.key() else { break };
                 let (cluster, resource) = beginning(key).ok_or(Damage::Key).map_err(damaged)?;
-                self.state.write().found(cluster, resource, at.last);
+                self.state.write().add_found(cluster, resource, at.last);
                 from = keys::end_of(&keys::joined(letter, &[&keys::resource_prefix(cluster, resource, None)]));
             }
         }
@@ -181,7 +181,7 @@ impl State {
 
     /// Adds an entry found in a state that may be an earlier one. A number that has left the disk would never be
     /// queried, and so never removed.
-    fn found(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
+    fn add_found(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
         if !self.gone.contains(&resource) {
             self.add(cluster, resource, revision);
         }
@@ -201,11 +201,11 @@ impl State {
             }
         }
         self.pairs += 1;
-        self.bound();
+        self.drop_largest_if_full();
     }
 
     /// Drops the resources of most logical clusters if there are too many pairs.
-    fn bound(&mut self) {
+    fn drop_largest_if_full(&mut self) {
         if self.pairs <= MAX_PAIRS {
             return;
         }
@@ -245,7 +245,7 @@ mod tests {
         StoreMarks { last, floor: 1 }
     }
 
-    fn known(cluster: u64) -> NextCluster {
+    fn known_cluster(cluster: u64) -> NextCluster {
         NextCluster::Known(Some(LogicalClusterId::new(cluster)))
     }
 
@@ -261,13 +261,15 @@ mod tests {
         assert_eq!(pairs.get(), 2);
         assert_eq!(spread.next(RESOURCE, 0, at(12)), NextCluster::Unknown, "the store has not been read");
         spread.state.write().is_whole = true;
-        for (from, expected) in [(0, known(3)), (3, known(3)), (4, known(5)), (6, NextCluster::Known(None))] {
+        for (from, expected) in
+            [(0, known_cluster(3)), (3, known_cluster(3)), (4, known_cluster(5)), (6, NextCluster::Known(None))]
+        {
             assert_eq!(spread.next(RESOURCE, from, at(12)), expected, "from {from}");
         }
         assert_eq!(spread.next(8, 0, at(12)), NextCluster::Known(None), "another resource");
 
         spread.mark_empty(LogicalClusterId::new(5), RESOURCE, at(10));
-        assert_eq!(spread.next(RESOURCE, 4, at(12)), known(5), "it was written after that state");
+        assert_eq!(spread.next(RESOURCE, 4, at(12)), known_cluster(5), "it was written after that state");
         spread.mark_empty(LogicalClusterId::new(5), RESOURCE, at(13));
         assert_eq!(spread.next(RESOURCE, 4, at(13)), NextCluster::Known(None));
         assert_eq!(spread.next(RESOURCE, 4, at(12)), NextCluster::Unknown, "a state before that may have it");
@@ -278,7 +280,7 @@ mod tests {
             "a state with more history may have it"
         );
         spread.add(&batch(5, true), 14);
-        assert_eq!(spread.next(RESOURCE, 4, at(14)), known(5));
+        assert_eq!(spread.next(RESOURCE, 4, at(14)), known_cluster(5));
         spread.mark_empty(LogicalClusterId::new(5), RESOURCE, at(14));
         spread.mark_empty(LogicalClusterId::new(3), RESOURCE, at(14));
         assert!(spread.state.read().clusters.is_empty(), "nothing is left behind");
@@ -302,7 +304,7 @@ mod tests {
             assert!(spread.state.read().pairs <= MAX_PAIRS);
         }
         let now = at(5000);
-        assert_eq!((spread.next(RESOURCE, 0, now), spread.next(8, 0, now)), (NextCluster::Unknown, known(3)));
+        assert_eq!((spread.next(RESOURCE, 0, now), spread.next(8, 0, now)), (NextCluster::Unknown, known_cluster(3)));
         assert_eq!(
             (spread.state.read().pairs, spread.is_complete_for(RESOURCE), spread.is_complete_for(8)),
             (1, false, true)

@@ -126,7 +126,7 @@ pub(crate) fn read(input: impl Read, take: &mut ItemConsumer<'_>) -> Result<Snap
             FrameKind::Header => return Err(damaged("it has two headers")),
             FrameKind::Resource => contents.resource(&payload, take)?,
             FrameKind::Objects => contents.objects(&payload.into(), take)?,
-            FrameKind::Gone => contents.gone(&payload, take)?,
+            FrameKind::Gone => contents.read_tombstone(&payload, take)?,
             FrameKind::End => {
                 contents.check_end(&payload, reader.digest_before())?;
                 break;
@@ -186,7 +186,7 @@ impl SnapshotDecoder {
         Ok(())
     }
 
-    fn gone(&mut self, payload: &[u8], take: &mut ItemConsumer<'_>) -> Result<(), SnapshotError> {
+    fn read_tombstone(&mut self, payload: &[u8], take: &mut ItemConsumer<'_>) -> Result<(), SnapshotError> {
         let id = payload.try_into().map(u64::from_be_bytes).map_err(damaged)?;
         let cluster = LogicalClusterId::new(id);
         if !self.resources.is_empty() || !self.gone.insert(cluster) {

@@ -55,7 +55,7 @@ pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Valu
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
-    Ok(bound(ctx, pod, binding, node))
+    Ok(bound_pod(ctx, pod, binding, node))
 }
 
 fn check_preconditions(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<(), Status> {
@@ -69,7 +69,7 @@ fn check_preconditions(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> 
     Ok(())
 }
 
-fn bound(ctx: &WriteContext<'_>, pod: &Value, binding: &Value, node: &str) -> Value {
+fn bound_pod(ctx: &WriteContext<'_>, pod: &Value, binding: &Value, node: &str) -> Value {
     let mut bound = pod.clone();
     let extra = object::metadata(binding).get("annotations").and_then(Value::as_object);
     for (key, value) in extra.into_iter().flatten() {

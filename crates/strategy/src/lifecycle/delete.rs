@@ -90,7 +90,7 @@ impl DeleteOptions {
 
     /// Returns the requested propagation, in the current or the older field. For namespaces the older one has a
     /// meaning of its own.
-    fn asked(&self, is_namespace: bool) -> Option<Propagation> {
+    fn requested_propagation(&self, is_namespace: bool) -> Option<Propagation> {
         match self.orphan_dependents {
             Some(true) => Some(Propagation::Orphan),
             Some(false) if is_namespace => Some(Propagation::Foreground),
@@ -240,7 +240,7 @@ pub fn prepare_delete(
     if is_namespace && object::is_deleting(old) && is_being_emptied(old) {
         return Ok(Deletion::Pending(new));
     }
-    set_finalizers(kind, &mut new, options.asked(is_namespace && !object::is_deleting(old)));
+    set_finalizers(kind, &mut new, options.requested_propagation(is_namespace && !object::is_deleting(old)));
     if !object::is_deleting(&new) {
         if !is_held(&new) && !is_definition {
             return Ok(Deletion::Remove(new));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use portolan_kinds::KindTable;
 
-    fn asked(pod: &Value, spec: &Value, status: &Value) -> Result<Leave, Status> {
+    fn eviction_of(pod: &Value, spec: &Value, status: &Value) -> Result<Leave, Status> {
         let seams = Seams::system();
         let context = WriteContext::new(KindTable::builtin(), &seams);
         let budget = json!({"metadata": {"name": "b", "generation": 2}, "spec": spec, "status": status});
@@ -226,7 +226,7 @@ mod tests {
             ("an unready pod of enough", &unready, &none, json!({"desiredHealthy": 1, "currentHealthy": 1}), ""),
             ("an unready pod that may always go", &unready, &always, json!({}), ""),
         ] {
-            let said = match asked(pod, spec, &status) {
+            let said = match eviction_of(pod, spec, &status) {
                 Ok(leave) => {
                     assert_eq!(leave, Leave::Uncounted, "{case}");
                     String::new()
@@ -245,7 +245,7 @@ mod tests {
         let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         for (allowed, conditions) in [(2, 0), (1, 1)] {
             let status = json!({"observedGeneration": 2, "disruptionsAllowed": allowed});
-            let Ok(Leave::Spent(budget)) = asked(&pod, &json!({}), &status) else { panic!("there is leave") };
+            let Ok(Leave::Spent(budget)) = eviction_of(&pod, &json!({}), &status) else { panic!("there is leave") };
             assert_eq!(budget["status"]["disruptionsAllowed"], allowed - 1);
             assert!(budget["status"]["disruptedPods"]["p"].is_string());
             assert_eq!(super::conditions(&budget).count(), conditions);

@@ -12,7 +12,7 @@ struct Source {
 }
 
 impl Source {
-    fn shown(&self) -> String {
+    fn quoted_with_source(&self) -> String {
         if self.source.is_empty() { format!("{:?}", self.path) } else { format!("{:?} ({})", self.path, self.source) }
     }
 
@@ -57,7 +57,7 @@ fn at(path: &str, source: &str) -> Source {
 
 fn add(name: &str, what: &str, path: Source, taken: &mut Vec<Source>, warnings: &mut Warnings) {
     for other in taken.iter().take(MOST_COMPARED).filter(|other| path.meets(other)) {
-        let both = format!("{} with {}", path.shown(), other.shown());
+        let both = format!("{} with {}", path.quoted_with_source(), other.quoted_with_source());
         warnings.add(format!("volume {name:?} ({what}): overlapping paths: {both}"));
     }
     taken.push(path);

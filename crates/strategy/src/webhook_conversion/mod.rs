@@ -220,7 +220,7 @@ mod tests {
         Review::new(&webhook(versions), "x".into(), "example.dev/v2", objects).unwrap()
     }
 
-    fn asked(review: Review<'_>, answer: &Value) -> Result<Vec<Value>, String> {
+    fn converted_objects(review: Review<'_>, answer: &Value) -> Result<Vec<Value>, String> {
         review.answered(&Answer { code: 200, is_json: true, body: answer.to_string().as_bytes() })
     }
 
@@ -247,13 +247,13 @@ mod tests {
         converted["metadata"]["finalizers"] = json!(["x"]);
         converted["metadata"]["labels"] = json!({"c": "d"});
         converted["metadata"]["annotations"] = json!({"e": "f"});
-        let got = asked(review(&["v1"], 1), &answer(&[converted])).unwrap().remove(0);
+        let got = converted_objects(review(&["v1"], 1), &answer(&[converted])).unwrap().remove(0);
         let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"c": "d"},
             "annotations": {"e": "f"}, "generation": 3});
         assert_eq!((&got["metadata"], &got["spec"]), (&metadata, &json!({"n": 1})));
         let mut converted = widget("v2");
         converted["metadata"]["labels"] = Value::Null;
-        let got = asked(review(&["v1"], 1), &answer(&[converted])).unwrap().remove(0);
+        let got = converted_objects(review(&["v1"], 1), &answer(&[converted])).unwrap().remove(0);
         assert!(got["metadata"].get("labels").is_none());
     }
 
@@ -327,16 +327,16 @@ mod tests {
                 "returned invalid metadata: metadata.labels[a] must be a string, but is int64 in converted object",
             ),
         ] {
-            let got = asked(review(&["v1"], 1), &answer).unwrap_err();
+            let got = converted_objects(review(&["v1"], 1), &answer).unwrap_err();
             assert_eq!(got, format!("conversion webhook for example.dev/v1, Kind=Widget {expected}"), "{case}");
         }
         let long = changed("/metadata/labels/a", json!("x".repeat(64)));
-        let got = asked(review(&["v1"], 1), &long).unwrap_err();
+        let got = converted_objects(review(&["v1"], 1), &long).unwrap_err();
         assert!(got.contains("returned invalid metadata: metadata.labels: Invalid value: "), "{got}");
         let mut old = answer(&[widget("v2")]);
         old["apiVersion"] = "apiextensions.k8s.io/v1beta1".into();
         old["response"]["uid"] = "y".into();
-        assert!(asked(review(&["v1beta1"], 1), &old).is_ok(), "v1beta1 is not held to much");
+        assert!(converted_objects(review(&["v1beta1"], 1), &old).is_ok(), "v1beta1 is not held to much");
     }
 
     #[test]

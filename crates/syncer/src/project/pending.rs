@@ -133,7 +133,7 @@ mod tests {
         "east".parse().unwrap()
     }
 
-    fn shown(labels: Value) -> Value {
+    fn projected_with_labels(labels: Value) -> Value {
         let mut labels = labels;
         labels["sync.portolan.dev/cluster"] = json!("7");
         let downstream = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": "shop-x", "uid": "down", "labels": labels}});
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_upstream_change_stays_until_it_is_synced() {
-        let stored = shown(json!({"app": "web", "old": "x"}));
+        let stored = projected_with_labels(json!({"app": "web", "old": "x"}));
         assert_eq!(pending(&stored), Value::Null);
         let mut changed = stored.clone();
         object::set_label(&mut changed, "role", Some("primary".into()));
@@ -157,17 +157,17 @@ mod tests {
         let expected = json!({"labels": {"role": "primary", "old": null}, "annotations": {"note": "a"}});
         assert_eq!(pending(&changed), expected, "but for what is Portolan's or a controller's");
 
-        let kept = merge_put(Some(&changed), shown(json!({"app": "v2", "old": "x"}))).unwrap();
+        let kept = merge_put(Some(&changed), projected_with_labels(json!({"app": "v2", "old": "x"}))).unwrap();
         assert_eq!((object::label(&kept, "role"), object::label(&kept, "old")), (Some("primary"), None));
         assert_eq!(object::label(&kept, "app"), Some("v2"), "what is changed downstream comes up");
         assert_eq!(pending(&kept), expected, "and the rest still has to get there");
 
-        let mut downstream = shown(json!({"app": "v2", "role": "primary"}));
+        let mut downstream = projected_with_labels(json!({"app": "v2", "role": "primary"}));
         object::set_annotation(&mut downstream, "note", Some("a".into()));
         note_shown(&mut downstream, &east());
         let arrived = merge_put(Some(&kept), downstream).unwrap();
         assert_eq!(pending(&arrived), Value::Null);
-        let taken_off = merge_put(Some(&arrived), shown(json!({"app": "v2"}))).unwrap();
+        let taken_off = merge_put(Some(&arrived), projected_with_labels(json!({"app": "v2"}))).unwrap();
         assert_eq!(object::label(&taken_off, "role"), None, "from then on downstream says what it is");
     }
 }

@@ -229,7 +229,7 @@ mod tests {
                 "ephemeralContainers": ephemeral}})
     }
 
-    fn shown(pod: &Value) -> Value {
+    fn projected_pod(pod: &Value) -> Value {
         projected_object(pod, "shop", None, ProjectionOrigin { name: "east", uid: &east() }).unwrap()
     }
 
@@ -289,7 +289,7 @@ mod tests {
                 )),
             ),
         ] {
-            let mut changed = shown(&there);
+            let mut changed = projected_pod(&there);
             changed["spec"] = upstream["spec"].clone();
             let patch = PodChanges::pending(&changed, &east()).next_patch(&there);
             let found = patch.as_ref().map(|(part, patch)| (*part, patch["spec"].clone()));
@@ -302,18 +302,18 @@ mod tests {
 
     #[test]
     fn an_upstream_change_stays_until_it_is_synced() {
-        let stored = shown(&pod("i:1", "1", &[]));
+        let stored = projected_pod(&pod("i:1", "1", &[]));
         assert!(PodChanges::pending(&stored, &east()).is_empty());
         let mut changed = stored.clone();
         changed["spec"] = pod("i:2", "2", &["debug"])["spec"].clone();
         let pending = PodChanges::pending(&changed, &east());
         assert!(!pending.is_empty());
-        let kept = merge_put(Some(&changed), shown(&pod("i:1", "1", &[]))).unwrap();
+        let kept = merge_put(Some(&changed), projected_pod(&pod("i:1", "1", &[]))).unwrap();
         assert_eq!(kept["spec"], changed["spec"], "a projection in between does not undo it");
         assert_eq!(PodChanges::pending(&kept, &east()), pending);
-        let arrived = merge_put(Some(&kept), shown(&pod("i:2", "2", &["debug"]))).unwrap();
+        let arrived = merge_put(Some(&kept), projected_pod(&pod("i:2", "2", &["debug"]))).unwrap();
         assert!(PodChanges::pending(&arrived, &east()).is_empty());
-        let resized = merge_put(Some(&arrived), shown(&pod("i:2", "4", &["debug"]))).unwrap();
+        let resized = merge_put(Some(&arrived), projected_pod(&pod("i:2", "4", &["debug"]))).unwrap();
         assert_eq!(
             resized["spec"]["containers"][0]["resources"]["requests"]["cpu"], "4",
             "from then on downstream says it"

@@ -108,7 +108,7 @@ mod tests {
         pod
     }
 
-    fn made(namespace: &str) -> Option<DownstreamPod> {
+    fn pod_in_namespace(namespace: &str) -> Option<DownstreamPod> {
         let source = ProjectionSource {
             namespace: namespace.into(),
             name: "web-1".into(),
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn projected_objects_are_identified_by_downstream_uid() {
-        let pod = made(&hashed()).unwrap();
+        let pod = pod_in_namespace(&hashed()).unwrap();
         assert_eq!((pod.namespace(), pod.name()), (hashed().as_str(), "web-1"));
         let (own, other) = (key().cluster.to_string(), LogicalClusterId::new(8).to_string());
         for (case, uid, cluster, expected) in [
@@ -134,7 +134,11 @@ mod tests {
             let found = json!({"metadata": {"uid": uid, "labels": {"sync.portolan.dev/cluster": cluster}}});
             assert_eq!(pod.is(&found), expected, "{case}");
         }
-        assert_eq!(made("kube-system"), None, "whatever the physical cluster said, its own pods are out of reach");
+        assert_eq!(
+            pod_in_namespace("kube-system"),
+            None,
+            "whatever the physical cluster said, its own pods are out of reach"
+        );
     }
 
     #[test]

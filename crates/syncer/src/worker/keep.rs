@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::testing::{FakeCluster, suite::SyncStage};
 
-    fn kept() -> Value {
+    fn kept_config_map() -> Value {
         json!({"metadata": {"annotations": {"portolan.dev/keep": "true"}, "labels": {"app": "web"}}, "data": {"a": "1"}})
     }
 
@@ -107,7 +107,7 @@ mod tests {
     async fn a_kept_copy_stays_when_its_object_is_deleted() {
         let cluster = FakeCluster::default();
         let stage = SyncStage::start(Arc::new(cluster.clone()), 1).await.unwrap();
-        stage.place("configmaps", "a", kept(), CopyPhase::Active);
+        stage.place("configmaps", "a", kept_config_map(), CopyPhase::Active);
         stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
         let key = stage.key("configmaps", "a");
         stage.upstream.delete(&key);
@@ -123,9 +123,9 @@ mod tests {
     async fn a_kept_copy_leaves_when_its_object_is_placed_elsewhere() {
         let cluster = FakeCluster::default();
         let stage = SyncStage::start(Arc::new(cluster.clone()), 1).await.unwrap();
-        stage.place("configmaps", "a", kept(), CopyPhase::Active);
+        stage.place("configmaps", "a", kept_config_map(), CopyPhase::Active);
         stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
-        stage.place("configmaps", "a", kept(), CopyPhase::Leaving);
+        stage.place("configmaps", "a", kept_config_map(), CopyPhase::Leaving);
         stage.until("it has left", async |_| cluster.all("configmaps").is_empty()).await.unwrap();
         stage.handle.stop().await;
     }

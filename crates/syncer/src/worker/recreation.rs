@@ -45,12 +45,12 @@ const MAX_REPAIRS: usize = 10_000;
 pub(super) struct RepairBackoffs(HashMap<Work, (String, RecreationBackoff)>);
 
 impl RepairBackoffs {
-    fn known(&self, work: &Work, wanted: &str) -> Option<RecreationBackoff> {
+    fn backoff_of(&self, work: &Work, wanted: &str) -> Option<RecreationBackoff> {
         self.0.get(work).filter(|(before, _)| before == wanted).map(|(_, repairs)| *repairs)
     }
 
     fn note(&mut self, work: Work, wanted: String, now: Instant) {
-        let next = RecreationBackoff::next(self.known(&work, &wanted), now);
+        let next = RecreationBackoff::next(self.backoff_of(&work, &wanted), now);
         self.0.insert(work, (wanted, next));
         if self.0.len() > MAX_REPAIRS {
             self.0.retain(|_, (_, repairs)| now - repairs.last < STAYED);
@@ -61,7 +61,7 @@ impl RepairBackoffs {
 impl Worker {
     /// Returns the backoff of the next repair.
     pub(super) fn repair_wait(&self, work: &Work, wanted: &str) -> Option<Duration> {
-        self.state().repairs.known(work, wanted)?.wait(Instant::now())
+        self.state().repairs.backoff_of(work, wanted)?.wait(Instant::now())
     }
 
     /// Records a repair by `work`, which writes the state `wanted`.

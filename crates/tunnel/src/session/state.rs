@@ -277,7 +277,7 @@ impl SessionState {
             (Some(Kind::Data(data)), 1..) => self.receive_data(id, &data)?,
             (Some(Kind::Credit(bytes)), 1..) => self.receive_credit(id, bytes)?,
             (Some(Kind::End(_)), 1..) => {
-                if let Some(stream) = self.known(id)? {
+                if let Some(stream) = self.known_stream(id)? {
                     if std::mem::replace(&mut stream.is_read_ended, true) {
                         return Err("a second end of a stream");
                     }
@@ -285,7 +285,7 @@ impl SessionState {
                 }
             }
             (Some(Kind::Reset(reset)), 1..) => {
-                if let Some(stream) = self.known(id)? {
+                if let Some(stream) = self.known_stream(id)? {
                     stream.failure.get_or_insert_with(|| printable(&reset.reason));
                     stream.unsent = BytesMut::new();
                     stream.wake();
@@ -302,7 +302,7 @@ impl SessionState {
     }
 
     /// Returns a stream; `None` if it has ended, which the peer may not know yet.
-    fn known(&mut self, id: u32) -> Result<Option<&mut StreamState>, &'static str> {
+    fn known_stream(&mut self, id: u32) -> Result<Option<&mut StreamState>, &'static str> {
         if id > self.last_id {
             return Err("a frame of a stream that was not opened");
         }
@@ -330,7 +330,7 @@ impl SessionState {
         if data.is_empty() || data.len() > MAX_DATA {
             return Err("data of a size that is not allowed");
         }
-        let Some(stream) = self.known(id)? else {
+        let Some(stream) = self.known_stream(id)? else {
             // The peer sent it before it knew that the stream had ended.
             self.late = self.late.checked_sub(data.len() as u64).ok_or("data of a stream that is gone")?;
             return Ok(());
@@ -352,7 +352,7 @@ impl SessionState {
         if bytes == 0 {
             return Err("a grant of nothing");
         }
-        let Some(stream) = self.known(id)? else { return Ok(()) };
+        let Some(stream) = self.known_stream(id)? else { return Ok(()) };
         stream.credit += u64::from(bytes);
         if stream.credit > MAX_CREDIT {
             return Err("more credit than a stream may have");

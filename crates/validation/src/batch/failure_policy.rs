@@ -16,7 +16,7 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const STATES: [&str; 3] = ["False", "True", "Unknown"];
 
 /// Text at `name` that must be one of `known`, which are listed when it is missing.
-fn listed(at: &At<'_>, name: &str, known: &[&str], errors: &mut Errors) {
+fn required_one_of(at: &At<'_>, name: &str, known: &[&str], errors: &mut Errors) {
     let quoted: Vec<String> = known.iter().map(|word| format!("{word:?}")).collect();
     if at.needs_because(name, &format!("valid values: [{}]", quoted.join(" ")), errors) {
         at.supported(name, known, errors);
@@ -40,7 +40,7 @@ pub(super) fn check(spec: &At<'_>, policy: &At<'_>, errors: &mut Errors) {
                 errors.invalid(rule.path("action"), rule.get("action"), "requires the backoffLimitPerIndex to be set");
             }
         } else {
-            listed(&rule, "action", &ACTIONS, errors);
+            required_one_of(&rule, "action", &ACTIONS, errors);
         }
         if let Some(codes) = rule.present("onExitCodes") {
             exit_codes(&codes, &containers, errors);
@@ -48,7 +48,7 @@ pub(super) fn check(spec: &At<'_>, policy: &At<'_>, errors: &mut Errors) {
         too_many(&rule, "onPodConditions", MAX_CONDITIONS, errors);
         for condition in rule.items("onPodConditions") {
             condition.follows("type", names::qualified_name, errors);
-            listed(&condition, "status", &STATES, errors);
+            required_one_of(&condition, "status", &STATES, errors);
         }
         let why = match (rule.has("onExitCodes"), rule.count("onPodConditions") > 0) {
             (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
@@ -60,7 +60,7 @@ pub(super) fn check(spec: &At<'_>, policy: &At<'_>, errors: &mut Errors) {
 }
 
 fn exit_codes(at: &At<'_>, containers: &BTreeSet<&str>, errors: &mut Errors) {
-    listed(at, "operator", &["In", "NotIn"], errors);
+    required_one_of(at, "operator", &["In", "NotIn"], errors);
     if at.has("containerName") && !containers.contains(at.text("containerName")) {
         let why = "must be one of the container or initContainer names in the pod template";
         errors.invalid(at.path("containerName"), at.get("containerName"), why);

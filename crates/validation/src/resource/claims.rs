@@ -60,7 +60,7 @@ fn request(at: &At<'_>, errors: &mut Errors) {
     match (at.present("exactly"), at.count("firstAvailable")) {
         (None, 0) => errors.required(&at.path, "exactly one of `exactly` or `firstAvailable` is required"),
         (None, _) => parts::set(at, "firstAvailable", MAX_ALTERNATIVES, alternative, parts::by_name, errors),
-        (Some(exactly), 0) => wanted(&exactly, errors),
+        (Some(exactly), 0) => requested_devices(&exactly, errors),
         (Some(_), _) => {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
             errors.invalid(&at.path, &serde_json::Value::Null, why);
@@ -70,11 +70,11 @@ fn request(at: &At<'_>, errors: &mut Errors) {
 
 fn alternative(at: &At<'_>, errors: &mut Errors) {
     at.follows("name", names::dns_label, errors);
-    wanted(at, errors);
+    requested_devices(at, errors);
 }
 
 /// Validates the requested devices and their number.
-fn wanted(at: &At<'_>, errors: &mut Errors) {
+fn requested_devices(at: &At<'_>, errors: &mut Errors) {
     at.needs_to_follow("deviceClassName", names::dns_subdomain, errors);
     parts::each(at, "selectors", MAX_SELECTORS, parts::selector, errors);
     let count = at.number("count");

@@ -262,7 +262,9 @@ impl RbacAuthorizer {
             async { Ok(self.decide_of_identity(cluster, &*self.roles(cluster).await?, subject, attributes)) };
         match &self.chain {
             None => by_roles.await,
-            Some(chain) => Box::pin(chain.decide(self.asked(cluster, user, attributes), Box::pin(by_roles))).await,
+            Some(chain) => {
+                Box::pin(chain.decide(self.webhook_subject(cluster, user, attributes), Box::pin(by_roles))).await
+            }
         }
     }
 
@@ -321,12 +323,14 @@ impl RbacAuthorizer {
         let by_roles = async { Ok(Self::decide(cluster, &*self.roles(cluster).await?, user, attributes)) };
         match &self.chain {
             None => by_roles.await,
-            Some(chain) => Box::pin(chain.decide(self.asked(cluster, user, attributes), Box::pin(by_roles))).await,
+            Some(chain) => {
+                Box::pin(chain.decide(self.webhook_subject(cluster, user, attributes), Box::pin(by_roles))).await
+            }
         }
     }
 
     /// Returns the request that webhooks decide on.
-    fn asked<'a>(
+    fn webhook_subject<'a>(
         &self,
         cluster: LogicalClusterId,
         user: &'a User,

@@ -203,7 +203,7 @@ fn merge_field(live: &mut Object, key: String, value: Value, shape: PatchShape<'
         (Some(Value::Array(own)), Value::Array(patch)) => {
             Some(Value::Array(list::merge(own, patch, &shape.field(&key)?)?))
         }
-        (_, value) => settled(value),
+        (_, value) => without_nulls_and_directives(value),
     };
     match merged {
         Some(value) => drop(live.insert(key, value)),
@@ -214,7 +214,7 @@ fn merge_field(live: &mut Object, key: String, value: Value, shape: PatchShape<'
 
 /// Returns a part of the patch without a live counterpart, without nulls in objects and merge directives; `None` if
 /// nothing else is left. Other directives stay, as unknown fields.
-fn settled(mut value: Value) -> Option<Value> {
+fn without_nulls_and_directives(mut value: Value) -> Option<Value> {
     drop_nulls(&mut value);
     undirected(value)
 }

@@ -141,7 +141,7 @@ impl ImpersonationCheck<'_> {
             let verb = format!("impersonate-on:{mode}:{}", request.verb);
             self.allowed(&Attributes { verb, ..request.clone() }).await?;
         }
-        self.may_be(&self.named(&wanted.name)).await?;
+        self.may_be(&self.attributes_for_user(&wanted.name)).await?;
         if !wanted.uid.is_empty() {
             self.may_be(&self.mode.attributes_of(AUTHENTICATION, "uids", "", &wanted.uid)).await?;
         }
@@ -150,7 +150,7 @@ impl ImpersonationCheck<'_> {
     }
 
     /// Returns the attributes for a user name.
-    fn named(&self, name: &str) -> Attributes {
+    fn attributes_for_user(&self, name: &str) -> Attributes {
         let (mode, group) = (self.mode, self.mode.group());
         let node = node_of(name).filter(|_| mode != ImpersonationMode::Legacy);
         match (node, account_of(name)) {

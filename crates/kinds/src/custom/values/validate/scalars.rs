@@ -101,7 +101,7 @@ impl<'v> Node<'v> {
             Some(integer) => ((factor as i64) > 0, integer.checked_rem(factor as i64) == Some(0)),
             None => (factor > 0.0, is_integer(if factor < 1.0 { 1.0 / factor * float } else { float / factor })),
         };
-        let shown = self.shown(factor, integer);
+        let shown = self.format_number(factor, integer);
         if !is_positive && self.may_report() {
             let text = format!("factor MultipleOf declared for {} must be positive: {shown}", self.path);
             outcome.add(&self.path.to_string(), Fault::Invalid(factor.into()), text);
@@ -112,7 +112,7 @@ impl<'v> Node<'v> {
     }
 
     /// Formats a number of the schema. If it is compared with an integer, it is formatted without a fraction.
-    fn shown(self, number: f64, integer: Option<i64>) -> String {
+    fn format_number(self, number: f64, integer: Option<i64>) -> String {
         if integer.is_some() { (number as i64).to_string() } else { go_general(number) }
     }
 
@@ -130,7 +130,7 @@ impl<'v> Node<'v> {
         };
         if order == Some(beyond) || (is_exclusive && order == Some(Ordering::Equal)) {
             let or_equal = if is_exclusive { "" } else { " or equal to" };
-            let shown = self.shown(at, integer);
+            let shown = self.format_number(at, integer);
             let fault = Fault::Invalid(self.value.clone());
             self.fault(outcome, fault, format_args!("should be {word} than{or_equal} {shown}"));
         }
