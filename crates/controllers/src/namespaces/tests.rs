@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A store that fails to list ConfigMaps while `maps` is set, and unknown kinds while `kinds` is. It reports one damaged
-/// object.
+/// A store that fails to list ConfigMaps while `maps` is set, and unknown kinds while `kinds` is. It reports one
+/// damaged object.
 #[derive(Clone)]
 struct Failing {
     inner: DynStore,
