@@ -132,3 +132,33 @@ impl SyncerHandle {
         self.worker.is_fenced.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        TaskWrapper,
+        testing::{FakeCluster, suite::SyncStage},
+    };
+
+    /// Most bytes of a task that waits.
+    const WAITING_TASK: usize = 4 * 1024;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tasks_of_a_worker_take_little_room_while_they_wait() {
+        let sizes: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let seen = sizes.clone();
+        let tasks = TaskWrapper::new(move |task| {
+            seen.lock().unwrap().push(std::mem::size_of_val(&*task));
+            task
+        });
+        let stage = SyncStage::start(Arc::new(FakeCluster::default()), 9).await.unwrap();
+        let stage = stage.restarted_wrapping(tasks).await;
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        let sizes = sizes.lock().unwrap();
+        assert!(sizes.len() > 10, "the tasks of the session are there: {sizes:?}");
+        assert!(sizes.iter().all(|size| *size <= WAITING_TASK), "box what a task keeps only at work: {sizes:?}");
+        let working = std::mem::size_of_val(&stage.handle.worker.reconcile_and_report(&Work::Debts));
+        assert!(working > WAITING_TASK, "work of {working} bytes needs no box");
+    }
+}

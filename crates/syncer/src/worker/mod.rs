@@ -223,7 +223,8 @@ async fn run_queue(worker: Arc<Worker>) {
     loop {
         let work = worker.queue.next().await;
         let span = spans::reconcile(&worker.config.name, &work);
-        let result = worker.reconcile_and_report(&work).instrument(span).await;
+        // Most workers wait most of the time: only work under way takes the room of its state.
+        let result = Box::pin(worker.reconcile_and_report(&work)).instrument(span).await;
         worker.queue.finish(work, result);
     }
 }

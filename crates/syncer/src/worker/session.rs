@@ -177,11 +177,12 @@ impl Session {
 pub(super) async fn connect_forever(worker: Arc<Worker>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match open(&worker).await {
+        // A physical cluster is connected, or away, for long: neither state takes the room of the other.
+        match Box::pin(open(&worker)).await {
             Ok((session, schedule)) => {
                 pause = FIRST_PAUSE;
                 worker.session_opened(&session);
-                run_session(&worker, session, schedule).await;
+                Box::pin(run_session(&worker, session, schedule)).await;
                 worker.session_lost();
             }
             Err(why) => {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MemoryUpstream, SharedUpstream};
 use crate::{
-    ConnectError, Connector, SyncLimits, SyncMemoryBudget, Syncer, SyncerConfig, SyncerHandle,
+    ConnectError, Connector, SyncLimits, SyncMemoryBudget, Syncer, SyncerConfig, SyncerHandle, TaskWrapper,
     client::{DownstreamClient, ServedResource},
     downstream_namespace,
     plan::{CopyDeletion, Proof},
@@ -138,6 +138,13 @@ impl SyncStage {
     #[must_use]
     pub async fn restarted_sharing(mut self, memory: &Arc<SyncMemoryBudget>, workspace: LogicalClusterId) -> Self {
         (self.config.memory, self.config.workspace) = (memory.clone(), workspace);
+        self.restarted().await
+    }
+
+    /// As [`Self::restarted`], with a wrapper of the worker's tasks.
+    #[must_use]
+    pub async fn restarted_wrapping(mut self, tasks: TaskWrapper) -> Self {
+        self.config.tasks = tasks;
         self.restarted().await
     }
 
