@@ -22,7 +22,7 @@ const BARE_TYPES: [&str; 58] = [
 ];
 
 /// Words that have a better one in Kubernetes' vocabulary, and the better one.
-const BANNED_WORDS: [(&str, &str); 8] = [
+const BANNED_WORDS: [(&str, &str); 12] = [
     ("whoever", "the client, the user, the caller"),
     ("lets go of", "releases"),
     ("let go of", "release"),
@@ -31,6 +31,10 @@ const BANNED_WORDS: [(&str, &str); 8] = [
     ("told apart", "distinguished"),
     ("none of ours", "an object of another control plane"),
     ("in vain", "without success"),
+    ("anew", "again"),
+    ("put up with", "tolerated"),
+    ("in its stead", "instead of it"),
+    ("makes no sense", "is invalid"),
 ];
 
 /// Openers of a headless clause, which name neither the thing nor its action.
