@@ -151,22 +151,19 @@ fn path_of(text: &str) -> Result<JsonPathQuery, String> {
 
 /// Returns the inside of a text that is one quoted string.
 fn quoted(text: &str) -> Option<&str> {
-    let inner = ['\'', '"'].iter().find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote))?;
-    Some(inner)
+    ['\'', '"'].iter().find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote))
 }
 
 fn unescaped(text: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, true) => out.extend(chars.next().map(|escaped| match escaped {
-                'n' => '\n',
-                't' => '\t',
-                'r' => '\r',
-                other => other,
-            })),
-            (c, false) => out.push(c),
-        }
+        let shown = if c == '\\' { chars.next() } else { Some(c) };
+        out.extend(match shown {
+            Some('n') if c == '\\' => Some('\n'),
+            Some('t') if c == '\\' => Some('\t'),
+            Some('r') if c == '\\' => Some('\r'),
+            other => other,
+        });
     }
     out
 }
