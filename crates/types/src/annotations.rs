@@ -73,6 +73,9 @@ pub const DOWN_POD_VIEW: &str = "sync.portolan.dev/pod-view";
 pub const DOWN_POD_NAMESPACE: &str = "sync.portolan.dev/pod-namespace";
 /// Downstream annotation of a Secret with the token of pods: account and time of renewal, as JSON.
 pub const DOWN_POD_TOKEN: &str = "sync.portolan.dev/pod-token";
+/// Downstream annotation of a namespace: Services that it imports, as JSON
+/// ([`crate::imported_services::ImportedServices`]).
+pub const DOWN_IMPORTED: &str = "sync.portolan.dev/imported";
 /// Upstream annotation of a projected object: its downstream locations, as JSON ([`crate::placement::ProjectionSource`]
 /// by the uid of the physical cluster).
 pub const SOURCE: &str = "sync.portolan.dev/source";

@@ -15,6 +15,7 @@ pub mod event_draft;
 pub mod failpoint;
 pub mod fingerprint;
 pub mod group;
+pub mod imported_services;
 pub mod json_patch;
 pub mod key;
 pub mod labels;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     BoxFuture,
     group::{GroupKind, GroupVersionKind},
+    imported_services::ImportedServices,
     key::ObjectKey,
     names::{LogicalClusterId, Uid},
     placement::{CustomKindStatus, ProjectionSource, ResourceAmounts},
@@ -336,6 +337,17 @@ pub trait Upstream: Send + Sync {
         physical: &'a Uid,
         key: &'a ObjectKey,
     ) -> BoxFuture<'a, Result<Option<Map<String, Value>>, UpstreamError>>;
+
+    /// Watches imports of Services of all logical clusters, from now on. One changes with the endpoints of its Service.
+    fn import_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>>;
+
+    /// Returns the Services that the namespace of `key` imports; none when the object at `key` is not placed on
+    /// `physical`.
+    fn imported_services<'a>(
+        &'a self,
+        physical: &'a Uid,
+        key: &'a ObjectKey,
+    ) -> BoxFuture<'a, Result<ImportedServices, UpstreamError>>;
 
     /// Returns true if the field at `pointer` (RFC 6901) in `object` has its default value.
     fn is_default(&self, object: &UpstreamObject, pointer: &str) -> bool;

@@ -65,11 +65,15 @@ pub(super) fn fault(service: &Value) -> Option<MulticlusterCondition> {
 }
 
 /// Returns the slices that mirror those of a Service on each physical cluster, with the names of these. Only endpoints
-/// that are ready are mirrored: a physical cluster that does not answer has none.
+/// that are ready are mirrored: a physical cluster that does not answer has none. Those on a physical cluster that the
+/// workload is about to leave are not mirrored any more, while they still serve who knows them.
 pub(super) fn mirrored(service: &Value, import: &Value, shown: &[Value]) -> (Vec<Value>, BTreeSet<String>) {
     let (mut slices, mut clusters) = (Vec::new(), BTreeSet::new());
+    let record = PlacementRecord::of(service).unwrap_or_default();
+    let is_withdrawn =
+        |name: &str| record.clusters.iter().any(|copy| copy.name == name && record.withdrawn.contains(&copy.uid));
     for slice in shown {
-        let Some(cluster) = object::label(slice, PROJECTED_FROM) else { continue };
+        let Some(cluster) = object::label(slice, PROJECTED_FROM).filter(|name| !is_withdrawn(name)) else { continue };
         let endpoints: Vec<Value> = list(slice, "endpoints").iter().filter(|own| is_ready(own)).map(endpoint).collect();
         let name = format!("{PREFIX}{}", object::name(slice));
         if endpoints.is_empty() || name.len() > MAX_NAME {

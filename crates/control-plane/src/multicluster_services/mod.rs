@@ -21,7 +21,9 @@ use portolan_kinds::Kind;
 use portolan_store::{ChangeKind, Event, RangeRequest, RangeScope};
 use portolan_strategy::lifecycle::DeleteOptions;
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LabelSelector, ObjectKey, Record, ResourceVersion, object,
+    BoxFuture, GroupResource, GroupVersionKind, LabelSelector, ObjectKey, Record, ResourceVersion, fingerprint,
+    imported_services::{IMPORTED_SERVICE as SERVICE_LABEL, SOURCE_CLUSTER as SOURCE_LABEL, imports},
+    object,
 };
 use serde_json::{Value, json};
 
@@ -29,10 +31,8 @@ use self::import::{MulticlusterCondition, SLICE_MANAGER, SLICE_OF, conflict, fau
 
 const GROUP: &str = "multicluster.x-k8s.io";
 const IMPORT: &str = "ServiceImport";
-/// Label of a mirrored slice that names its Service.
-const SERVICE_LABEL: &str = "multicluster.kubernetes.io/service-name";
-/// Label of a mirrored slice that names its physical cluster.
-const SOURCE_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
+/// Annotation of an import that changes with the endpoints of its Service: who follows imports need not follow slices.
+const ENDPOINTS: &str = "portolan.dev/endpoints";
 /// Label that names the manager of an import.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Name of this manager.
@@ -52,10 +52,6 @@ pub(crate) struct MulticlusterServiceController {
 
 fn exports() -> GroupResource {
     GroupResource::new(GROUP, "serviceexports")
-}
-
-fn imports() -> GroupResource {
-    GroupResource::new(GROUP, "serviceimports")
 }
 
 fn services() -> GroupResource {
@@ -104,6 +100,7 @@ impl MulticlusterServiceController {
         };
         let (slices, clusters) = mirrored(&service, &import, &self.shown(key).await?);
         self.write_slices(key, &slices).await?;
+        self.note_endpoints(key, export, &slices).await?;
         self.write_import_status(key, export, &clusters).await?;
         let valid = MulticlusterCondition::new("Valid", true, "Valid", "");
         let ready = MulticlusterCondition::new("Ready", true, "Exported", "");
@@ -152,6 +149,26 @@ impl MulticlusterServiceController {
             }
         };
         Ok(found.filter(is_ours))
+    }
+
+    /// Notes on the import that its endpoints have changed, after they have.
+    async fn note_endpoints(
+        &self,
+        key: &ObjectKey,
+        export: &ServiceExport,
+        slices: &[Value],
+    ) -> Result<(), PlaneError> {
+        let import_key = ObjectKey { resource: imports(), ..key.clone() };
+        let noted =
+            fingerprint(&slices.iter().map(|slice| json!([slice["metadata"]["labels"], slice["endpoints"]])).collect());
+        let write = |current: &mut Value| {
+            if !is_ours(current) || object::annotation(current, ENDPOINTS) == Some(&noted) {
+                return PlaneChange::Keep;
+            }
+            object::set_annotation(current, ENDPOINTS, Some(noted.clone()));
+            PlaneChange::Write(None)
+        };
+        self.plane.change(&export.import, &import_key, write).await.map(drop)
     }
 
     async fn write_import_status(

@@ -57,6 +57,28 @@ fn slices_name_their_physical_cluster_and_have_ready_endpoints_only() {
 }
 
 #[test]
+fn a_physical_cluster_that_is_about_to_be_left_has_no_slice() {
+    let copy = |name: &str| PlacedCopy {
+        name: name.into(),
+        uid: format!("{name}-uid").parse().unwrap(),
+        phase: CopyPhase::Active,
+        replicas: None,
+        epoch: 1,
+    };
+    let shown = [slice("east", &[("10.1.0.1", true)]), slice("west", &[("10.2.0.1", true)])];
+    for (withdrawn, expected) in [(None, &["east", "west"][..]), (Some("east"), &["west"])] {
+        let withdrawn = withdrawn.map(|name: &str| format!("{name}-uid").parse().unwrap()).into_iter().collect();
+        let record =
+            PlacementRecord { clusters: vec![copy("east"), copy("west")], withdrawn, ..PlacementRecord::default() };
+        let mut service = service();
+        record.write_to(&mut service);
+        let (slices, clusters) = mirrored(&service, &json!({"metadata": {"name": "web", "uid": "i"}}), &shown);
+        assert_eq!(clusters.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        assert_eq!(slices.len(), expected.len());
+    }
+}
+
+#[test]
 fn overrides_that_change_a_service_on_some_clusters_are_conflicts() {
     let copy = |name: &str| PlacedCopy {
         name: name.into(),

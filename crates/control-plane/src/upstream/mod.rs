@@ -9,6 +9,7 @@ mod debts;
 mod defaults;
 mod epoch;
 mod heartbeats;
+mod imports;
 mod pod_tokens;
 mod projection;
 mod release;
@@ -33,7 +34,9 @@ use portolan_store::{
     retry_on_conflict,
 };
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Reason, ResourceVersion, Status, Uid, object,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Reason, ResourceVersion, Status, Uid,
+    imported_services::{self, ImportedServices},
+    object,
     placement::{GROUP, PlacementRecord, placement_name},
     upstream::{
         ChangeStream, ClusterReport, CopyReport, CustomKindRules, Debt, PlacedSnapshot, PodToken, PodTokenRequest,
@@ -180,6 +183,13 @@ impl StoreUpstream {
         Ok(Some((object, stored.revision)))
     }
 
+    /// Watches a resource in all logical clusters, from now on.
+    async fn changes_of(&self, resource: GroupResource) -> Result<Box<dyn ChangeStream>, UpstreamError> {
+        let events =
+            self.plane.store().watch(WatchScope::Resource(resource, None), None).await.map_err(store_failed)?;
+        Ok(Box::new(StoreChanges(events)) as Box<dyn ChangeStream>)
+    }
+
     async fn commit(&self, txn: Transaction) -> Result<(), UpstreamError> {
         self.commit_with_notes(txn, Vec::new()).await
     }
@@ -291,11 +301,7 @@ impl Upstream for StoreUpstream {
     }
 
     fn namespace_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>> {
-        Box::pin(async move {
-            let scope = WatchScope::Resource(GroupResource::new("", "namespaces"), None);
-            let events = self.plane.store().watch(scope, None).await.map_err(store_failed)?;
-            Ok(Box::new(StoreChanges(events)) as Box<dyn ChangeStream>)
-        })
+        Box::pin(self.changes_of(GroupResource::new("", "namespaces")))
     }
 
     fn get<'a>(&'a self, physical: &'a Uid, key: &'a ObjectKey) -> BoxFuture<'a, Result<UpstreamRead, UpstreamError>> {
@@ -334,6 +340,18 @@ impl Upstream for StoreUpstream {
             let labels = found.and_then(|(found, _)| object::metadata(&found).get("labels")?.as_object().cloned());
             Ok(Some(labels.unwrap_or_default()))
         })
+    }
+
+    fn import_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>> {
+        Box::pin(self.changes_of(imported_services::imports()))
+    }
+
+    fn imported_services<'a>(
+        &'a self,
+        physical: &'a Uid,
+        key: &'a ObjectKey,
+    ) -> BoxFuture<'a, Result<ImportedServices, UpstreamError>> {
+        Box::pin(imports::read(self, physical, key))
     }
 
     fn is_default(&self, object: &UpstreamObject, pointer: &str) -> bool {

@@ -7,7 +7,9 @@ use std::{
 };
 
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Reason, ResourceVersion, ScaleFields, Status, Uid, object,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Reason, ResourceVersion, ScaleFields, Status, Uid,
+    imported_services::ImportedServices,
+    object,
     placement::{CopyPhase, PlacedCopy, PlacementRecord},
     upstream::{
         ChangeStream, ClusterReport, CopyReport, CopyState, CustomKindRules, Debt, PlacedSnapshot, PodToken,
@@ -492,6 +494,31 @@ impl Upstream for SharedUpstream {
             let around = inner.objects.values().find(is_around);
             let labels = around.and_then(|around| object::metadata(&around.object).get("labels")?.as_object().cloned());
             Ok(Some(labels.unwrap_or_default()))
+        })
+    }
+
+    fn import_changes(&self) -> BoxFuture<'_, Result<Box<dyn ChangeStream>, UpstreamError>> {
+        self.namespace_changes()
+    }
+
+    fn imported_services<'a>(
+        &'a self,
+        _physical: &'a Uid,
+        key: &'a ObjectKey,
+    ) -> BoxFuture<'a, Result<ImportedServices, UpstreamError>> {
+        Box::pin(async move {
+            let inner = self.0.check()?;
+            if !inner.objects.get(key).is_some_and(|found| self.0.is_placed(&found.object)) {
+                return Ok(ImportedServices::default());
+            }
+            let around = inner
+                .objects
+                .iter()
+                .filter(|(other, _)| other.cluster == key.cluster && other.namespace() == key.namespace());
+            let of =
+                |resource: &'static str| around.clone().filter(move |(other, _)| *other.resource.resource == *resource);
+            let names = of("serviceimports").map(|(import, _)| import.name.to_string()).collect();
+            Ok(ImportedServices::of(names, of("endpointslices").map(|(_, slice)| &slice.object)))
         })
     }
 

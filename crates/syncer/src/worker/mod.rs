@@ -204,6 +204,7 @@ async fn run(worker: Arc<Worker>) {
     tasks.spawn(wrapper.wrap(run_until_stopped(worker.clone(), upstream_changes::follow(worker.clone()))));
     tasks.spawn(wrapper.wrap(run_until_stopped(worker.clone(), session::connect_forever(worker.clone()))));
     tasks.spawn(wrapper.wrap(run_until_stopped(worker.clone(), namespace_labels::follow(worker.clone()))));
+    tasks.spawn(wrapper.wrap(run_until_stopped(worker.clone(), namespace_labels::follow_imports(worker.clone()))));
     for _ in 0..worker.config.concurrency.max(1) {
         tasks.spawn(wrapper.wrap(run_until_stopped(worker.clone(), run_queue(worker.clone()))));
     }

@@ -1,4 +1,5 @@
-//! Keeps the labels of downstream namespaces equal to those of their upstream namespaces.
+//! Keeps the labels of downstream namespaces equal to those of their upstream namespaces, and the Services that they
+//! import known there.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -6,7 +7,11 @@ use std::{
 };
 
 use portolan_types::{
-    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, fingerprint, object, work::WorkOutcome,
+    BoxFuture, GroupResource, LogicalClusterId, NamespaceName, ObjectKey, annotations, fingerprint,
+    imported_services::imports,
+    object,
+    upstream::{ChangeStream, UpstreamError},
+    work::WorkOutcome,
 };
 use serde_json::{Map, Value, json};
 
@@ -20,19 +25,59 @@ fn namespaces() -> GroupResource {
     GroupResource::new("", "namespaces")
 }
 
-/// Follows the namespaces upstream. What changed while nothing followed them is looked at first.
+/// Follows the namespaces upstream.
 pub(super) async fn follow(worker: Arc<Worker>) {
+    let namespace = |key: &ObjectKey| key.name.parse().ok().filter(|_| key.resource == namespaces());
+    follow_stream(&worker, || worker.upstream.namespace_changes(), namespace).await;
+}
+
+/// Follows the imports of Services upstream.
+pub(super) async fn follow_imports(worker: Arc<Worker>) {
+    let namespace = |key: &ObjectKey| key.namespace().cloned().filter(|_| key.resource == imports());
+    follow_stream(&worker, || worker.upstream.import_changes(), namespace).await;
+}
+
+/// Follows changes, each of which is about the namespace that `namespace` tells. What changed while nothing followed
+/// them is looked at first.
+async fn follow_stream<'a>(
+    worker: &Worker,
+    open: impl Fn() -> BoxFuture<'a, Result<Box<dyn ChangeStream>, UpstreamError>>,
+    namespace: impl Fn(&ObjectKey) -> Option<NamespaceName>,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
-        if let Ok(mut stream) = worker.upstream.namespace_changes().await {
+        if let Ok(mut stream) = open().await {
             worker.enqueue_namespace_labels();
             while let Ok(changes) = stream.next().await {
                 pause = FIRST_PAUSE;
-                changes.keys.iter().for_each(|key| worker.observe_upstream_namespace(key));
+                for (key, name) in changes.keys.iter().filter_map(|key| Some((key, namespace(key)?))) {
+                    worker.observe_upstream_namespace(key.cluster, &name);
+                }
             }
         }
         tokio::time::sleep(jitter(&worker.seams, pause)).await;
         pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// Metadata of a downstream namespace that follows upstream.
+struct NamespaceMetadata {
+    labels: Map<String, Value>,
+    /// Value of [`annotations::DOWN_IMPORTED`].
+    imported: Option<String>,
+}
+
+impl NamespaceMetadata {
+    /// Returns the necessary changes of the metadata as a merge patch; `None` if there are none.
+    fn changes(&self, downstream: &Value) -> Option<Map<String, Value>> {
+        let mut changes = Map::new();
+        if let Some(labels) = label_changes(downstream, &self.labels) {
+            changes.insert("labels".into(), labels.into());
+        }
+        if object::annotation(downstream, annotations::DOWN_IMPORTED) != self.imported.as_deref() {
+            changes.insert("annotations".into(), json!({annotations::DOWN_IMPORTED: self.imported}));
+        }
+        (!changes.is_empty()).then_some(changes)
     }
 }
 
@@ -44,12 +89,8 @@ impl Worker {
         }
     }
 
-    fn observe_upstream_namespace(&self, key: &ObjectKey) {
-        if key.resource != namespaces() {
-            return;
-        }
-        let Ok(name) = key.name.parse::<NamespaceName>() else { return };
-        let Ok(downstream) = self.rules().naming().downstream(key.cluster, &name) else { return };
+    fn observe_upstream_namespace(&self, cluster: LogicalClusterId, name: &NamespaceName) {
+        let Ok(downstream) = self.rules().naming().downstream(cluster, name) else { return };
         let Ok(session) = self.session() else { return };
         let at = ObjectRef { resource: namespaces(), namespace: String::new(), name: downstream.to_string() };
         if session.cache.get(&at).is_some() {
@@ -64,17 +105,19 @@ impl Worker {
         Ok(upstream.map(|labels| self.rules().naming().labels(key.cluster, &labels)))
     }
 
-    /// Returns the labels of a namespace of which objects are placed on the physical cluster; `None` for any other.
-    async fn labels_by_placed_object(
+    /// Returns the labels and the imports of a namespace of which objects are placed on the physical cluster; `None` for
+    /// any other.
+    async fn metadata_by_placed_object(
         &self,
         cluster: LogicalClusterId,
         namespace: &NamespaceName,
-    ) -> Result<Option<Map<String, Value>>, SyncError> {
+    ) -> Result<Option<NamespaceMetadata>, SyncError> {
         let is_in = |key: &&ObjectKey| key.cluster == cluster && key.namespace() == Some(namespace);
         let keys: Vec<ObjectKey> = self.state().known.keys().filter(is_in).cloned().collect();
         for key in keys {
             if let Some(labels) = self.namespace_labels(&key).await? {
-                return Ok(Some(labels));
+                let imported = self.upstream.imported_services(&self.config.uid, &key).await?.to_text();
+                return Ok(Some(NamespaceMetadata { labels, imported }));
             }
         }
         Ok(None)
@@ -102,14 +145,16 @@ impl Worker {
         if !self.is_view_synced.load(Ordering::Acquire) {
             return Err(SyncError::NotSynced("upstream's objects".into()));
         }
-        let Some(wanted) = self.labels_by_placed_object(cluster, &namespace).await? else {
+        let Some(wanted) = self.metadata_by_placed_object(cluster, &namespace).await? else {
             return Ok(WorkOutcome::Done);
         };
-        let Some(changes) = label_changes(&known.object, &wanted) else { return Ok(WorkOutcome::Done) };
-        let patch = json!({"metadata": {"labels": changes, "uid": known.uid(),
-            "resourceVersion": object::meta_text(&known.object, "resourceVersion")}});
+        let Some(mut changes) = wanted.changes(&known.object) else { return Ok(WorkOutcome::Done) };
+        changes.insert("uid".into(), known.uid().into());
+        changes.insert("resourceVersion".into(), object::meta_text(&known.object, "resourceVersion").into());
+        let patch = json!({"metadata": changes});
         let path = ServedResource::namespaces().path(None, Some(name));
-        let (work, wanted) = (Work::NamespaceLabels(name.to_owned()), fingerprint(&Value::Object(wanted)));
+        let (work, wanted) =
+            (Work::NamespaceLabels(name.to_owned()), fingerprint(&json!([wanted.labels, wanted.imported])));
         if let Some(wait) = self.repair_wait(&work, &wanted) {
             return Ok(WorkOutcome::RequeueAfter(wait));
         }
@@ -172,6 +217,39 @@ mod tests {
         let stage = stage.restarted().await;
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert!(has_team(&stage, "red").await);
+        stage.handle.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_downstream_namespace_names_what_its_upstream_one_imports() {
+        let cluster = FakeCluster::default();
+        let stage = SyncStage::start(Arc::new(cluster.clone()), 9).await.unwrap();
+        stage.place("configmaps", "a", json!({"metadata": {}, "data": {"a": "1"}}), CopyPhase::Active);
+        stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        let import = ObjectKey { resource: imports(), ..stage.key("configmaps", "web") };
+        let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+        let slice = ObjectKey { resource: slices, ..stage.key("configmaps", "mc-web") };
+        let write = |address: &str| {
+            let kind = GroupVersionKind::new("discovery.k8s.io", "v1", "EndpointSlice");
+            let labels = json!({"multicluster.kubernetes.io/service-name": "web",
+                "multicluster.kubernetes.io/source-cluster": "west"});
+            let endpoints = json!([{"addresses": [address]}]);
+            stage.upstream.write(&slice, &kind, json!({"metadata": {"labels": labels}, "endpoints": endpoints}));
+            let kind = GroupVersionKind::new("multicluster.x-k8s.io", "v1beta1", "ServiceImport");
+            stage.upstream.write(&import, &kind, json!({"metadata": {"annotations": {"at": address}}}));
+        };
+        let imported = || {
+            let namespaces = cluster.all("namespaces");
+            object::annotation(&namespaces[0], annotations::DOWN_IMPORTED).map(str::to_owned)
+        };
+        assert_eq!(imported(), None);
+        for address in ["10.2.0.1", "10.2.0.2"] {
+            write(address);
+            let expected = json!({"web": {"west": [{"addresses": [address]}]}}).to_string();
+            stage.until(address, async |_| imported().as_deref() == Some(&*expected)).await.unwrap();
+        }
+        stage.upstream.remove(&import);
+        stage.until("nothing is imported", async |_| imported().is_none()).await.unwrap();
         stage.handle.stop().await;
     }
 

@@ -57,8 +57,10 @@ fn reduced(object: &Value) -> Value {
     for key in ["name", "namespace", "labels"] {
         metadata.insert(key.into(), object["metadata"][key].clone());
     }
-    let identity = &object["metadata"]["annotations"][annotations::DOWN_IDENTITY];
-    metadata.insert("annotations".into(), json!({annotations::DOWN_IDENTITY: identity}));
+    let all = &object["metadata"]["annotations"];
+    let named = [annotations::DOWN_IDENTITY, annotations::DOWN_IMPORTED].map(|key| (key.to_owned(), all[key].clone()));
+    metadata
+        .insert("annotations".into(), Map::from_iter(named.into_iter().filter(|(_, text)| text.is_string())).into());
     let mut kept = json!({"metadata": metadata});
     for (part, fields) in KEPT {
         if fields.is_empty() {

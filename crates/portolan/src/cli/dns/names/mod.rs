@@ -6,7 +6,7 @@ use std::{
 };
 
 use portolan_syncer::NamespaceIdentity;
-use portolan_types::{annotations, object};
+use portolan_types::{annotations, imported_services::ImportedServices, object};
 use serde_json::Value;
 
 /// Most ExternalNames of a workspace, one after another.
@@ -16,10 +16,6 @@ const MAX_ALIASES: usize = 4;
 const DOMAIN: &str = "cluster.local";
 /// Domain of Services that are imported from all physical clusters (KEP-1645).
 const CLUSTERSET: &str = "clusterset.local";
-/// Label of a slice of an imported Service that names it.
-const IMPORTED: &str = "multicluster.kubernetes.io/service-name";
-/// Label of a slice of an imported Service that names the physical cluster of its endpoints.
-const SOURCE: &str = "multicluster.kubernetes.io/source-cluster";
 /// Domain of reverse names.
 const REVERSE: &str = "arpa";
 
@@ -136,11 +132,13 @@ impl NameTable {
             table.services.insert((home, object::name(service).to_owned()), addresses);
         }
         for slice in &sources.slices {
-            let Some(home) = home(slice) else { continue };
-            if let Some(service) = object::label(slice, IMPORTED) {
-                table.add_imported(&home, service, slice);
-            } else if let Some(service) = object::label(slice, "kubernetes.io/service-name") {
+            if let Some((home, service)) = home(slice).zip(object::label(slice, "kubernetes.io/service-name")) {
                 table.add_slice(home, service, slice);
+            }
+        }
+        for namespace in &sources.namespaces {
+            if let Some(home) = namespaces.get(object::name(namespace)) {
+                table.add_imported(home, &ImportedServices::of_namespace(namespace));
             }
         }
         table
@@ -162,13 +160,19 @@ impl NameTable {
         }
     }
 
-    /// Adds the endpoints of an imported Service.
-    fn add_imported(&mut self, home: &LogicalNamespace, service: &str, slice: &Value) {
-        for (endpoint, addresses) in ready_endpoints(slice) {
-            let names = std::iter::once(service.to_owned());
-            let own = endpoint["hostname"].as_str().zip(object::label(slice, SOURCE));
-            for name in names.chain(own.map(|(host, cluster)| format!("{host}.{cluster}.{service}"))) {
-                self.imported.entry((home.clone(), name)).or_default().extend(&addresses);
+    /// Adds the endpoints of the imported Services of a namespace.
+    fn add_imported(&mut self, home: &LogicalNamespace, imported: &ImportedServices) {
+        for (service, clusters) in &imported.services {
+            self.imported.entry((home.clone(), service.clone())).or_default();
+            for (cluster, endpoint) in
+                clusters.iter().flat_map(|(cluster, all)| all.iter().map(move |one| (cluster, one)))
+            {
+                let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+                let addresses: Vec<IpAddr> = addresses.collect();
+                let own = (!endpoint.hostname.is_empty()).then(|| format!("{}.{cluster}.{service}", endpoint.hostname));
+                for name in std::iter::once(service.clone()).chain(own) {
+                    self.imported.entry((home.clone(), name)).or_default().extend(&addresses);
+                }
             }
         }
     }

@@ -24,16 +24,20 @@ fn table() -> NameTable {
         json!({"metadata": {"name": "s", "namespace": "shop-a",
             "labels": {"kubernetes.io/service-name": service}}, "endpoints": endpoints})
     };
-    let imported = |namespace: &str, service: &str, cluster: &str, endpoints: Value| {
-        json!({"metadata": {"name": "i", "namespace": namespace, "labels": {IMPORTED: service, SOURCE: cluster}},
-            "endpoints": endpoints})
+    let importing = |mut namespace: Value, services: Value| {
+        object::set_annotation(&mut namespace, annotations::DOWN_IMPORTED, Some(services.to_string()));
+        namespace
     };
     let external = |name: &str, target: &str| json!({"metadata": {"name": name, "namespace": "shop-a"}, "spec": {"type": "ExternalName", "externalName": target}});
     NameTable::new(&NameSources {
         namespaces: vec![
-            namespace("shop-a", "one", "shop"),
+            importing(
+                namespace("shop-a", "one", "shop"),
+                json!({"idle": {}, "db": {
+                "west": [{"addresses": ["10.2.0.1"], "hostname": "db-0"}], "east": [{"addresses": ["10.1.0.8"]}]}}),
+            ),
             namespace("pay-a", "one", "pay"),
-            namespace("shop-b", "two", "shop"),
+            importing(namespace("shop-b", "two", "shop"), json!({"web": {"east": [{"addresses": ["10.1.0.6"]}]}})),
             json!({"metadata": {"name": "default"}}),
         ],
         pods: vec![
@@ -58,9 +62,6 @@ fn table() -> NameTable {
         slices: vec![
             slice("db", json!([endpoint("10.1.0.8", true), endpoint("10.1.0.9", false)])),
             slice("web", json!([endpoint("10.1.0.7", true)])),
-            imported("shop-a", "db", "west", json!([endpoint("10.2.0.1", true), endpoint("10.2.0.2", false)])),
-            imported("shop-a", "db", "east", json!([endpoint("10.1.0.8", true)])),
-            imported("shop-b", "web", "east", json!([endpoint("10.1.0.6", true)])),
         ],
     })
 }
@@ -107,6 +108,7 @@ fn names_of_a_logical_cluster() {
             NameAnswer::Addresses(["10.1.0.8", "10.2.0.1"].map(|address| address.parse().unwrap()).into()),
         ),
         ("one endpoint of it", "10.1.0.1", "db-0.west.db.shop.svc.clusterset.local", found("10.2.0.1")),
+        ("one without endpoints now", "10.1.0.1", "idle.shop.svc.clusterset.local", NameAnswer::Addresses(vec![])),
         ("one on no cluster", "10.1.0.1", "db-0.db.shop.svc.clusterset.local", NameAnswer::Missing),
         ("one of another tenant", "10.1.0.1", "web.shop.svc.clusterset.local", NameAnswer::Missing),
         ("its own tenant finds it there", "10.1.0.2", "web.shop.svc.clusterset.local", found("10.1.0.6")),
