@@ -43,6 +43,8 @@ pub enum ClientBundle {
     Kcp,
     /// Published Kiali.
     Kiali,
+    /// Example server of `github.com/zitadel/oidc` as an issuer of tokens, and a browser that signs in there.
+    Oidc,
 }
 
 impl ClientBundle {
@@ -59,6 +61,7 @@ impl ClientBundle {
             Self::MongodbOperator => operators::build_mongodb_operator(),
             Self::Kcp => build_kcp(),
             Self::Kiali => build_kiali(),
+            Self::Oidc => build_oidc(),
         }
     }
 }
@@ -132,6 +135,11 @@ impl Clients {
     /// `kiali-remote-cluster-secrets` of its working directory.
     pub fn kiali(&self) -> PathBuf {
         self.folder(ClientBundle::Kiali).join("kiali")
+    }
+
+    /// Returns the program of the OpenID provider, which also signs users in.
+    pub fn oidc(&self) -> PathBuf {
+        self.folder(ClientBundle::Oidc).join("oidc")
     }
 
     /// Returns a test program of the Go module.
@@ -248,6 +256,19 @@ fn build_kiali() -> Result<PathBuf> {
     cache::entry("clients-kiali", &fingerprint, |dir| {
         let (out, flags) = (format!("{}/", dir.display()), format!("-s -w -X {SECRETS}"));
         go(&["build", "-ldflags", &flags, "-o", &out, "tool"]).map(drop)
+    })
+}
+
+/// A separate module: its libraries have nothing to do with Kubernetes.
+fn build_oidc() -> Result<PathBuf> {
+    let module = sources().join("oidc");
+    let go = |args: &[&str]| super::go::run(&module, args);
+    let mut fingerprint = CacheFingerprint::default();
+    fingerprint.feed_folder(&module)?;
+    fingerprint.feed(go(&["version"])?.as_bytes());
+    cache::entry("clients-oidc", &fingerprint, |dir| {
+        let out = format!("{}/", dir.display());
+        go(&["build", "-ldflags", "-s -w", "-o", &out, "."]).map(drop)
     })
 }
 

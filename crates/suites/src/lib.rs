@@ -22,6 +22,7 @@ mod ginkgo;
 mod in_cluster;
 mod kiali;
 mod kill;
+mod kubeapps;
 mod kubectl;
 mod moving;
 mod packages;
@@ -162,6 +163,8 @@ enum Suite {
     Kcp,
     /// Released Kiali, over workspaces and mounted physical clusters.
     Kiali,
+    /// Users who sign in by OIDC, with kubectl and with the requests of Kubeapps.
+    Kubeapps,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -195,6 +198,7 @@ impl Suite {
             Self::Kubectl
             | Self::Kcp
             | Self::Kiali
+            | Self::Kubeapps
             | Self::Envtest
             | Self::Conformance
             | Self::Syncer
@@ -230,8 +234,10 @@ pub fn prepare(options: &Options) -> Result<Vec<PathBuf>> {
     if selection.wants(Suite::InCluster) {
         folders.extend(in_cluster::prepare()?);
     }
-    if selection.wants(Suite::Kiali) {
-        folders.extend(Clients::build([ClientBundle::Kiali])?.folders().map(Path::to_owned));
+    let own =
+        [(Suite::Kcp, ClientBundle::Kcp), (Suite::Kiali, ClientBundle::Kiali), (Suite::Kubeapps, ClientBundle::Oidc)];
+    for (_, bundle) in own.into_iter().filter(|(suite, _)| selection.wants(*suite)) {
+        folders.extend(Clients::build([bundle])?.folders().map(Path::to_owned));
     }
     Ok(folders)
 }
@@ -286,10 +292,11 @@ fn run_against_kube(selection: &SuiteSelection, work: &WorkDir) -> Result<bool> 
         Suite::MongodbOperator,
         Suite::Kcp,
         Suite::Kiali,
+        Suite::Kubeapps,
     ];
     ensure!(
         !ours.into_iter().any(|suite| selection.wants(suite)),
-        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, flattened-view, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator, kcp and kiali do not \
+        "the suites syncer, sync, cases, in-cluster, admission, demo, console, docs, admins-day, flattened-view, traffic, oracle, etcd, torture, cel, apply, tables, envtest, conformance, mongodb-operator, kcp, kiali and kubeapps do not \
          run against kube"
     );
     let tools = Tools::build()?;
@@ -401,6 +408,9 @@ fn run_against_portolan(options: &Options, selection: &SuiteSelection, work: &Wo
     }
     if selection.wants(Suite::Kiali) {
         kiali::run(&mut report, &program, &tools, &work.path().join("kiali"))?;
+    }
+    if selection.wants(Suite::Kubeapps) {
+        kubeapps::run(&mut report, &program, &tools, &work.path().join("kubeapps"))?;
     }
     if selection.wants(Suite::Conformance) {
         conformance::run(&mut report, &program, &tools, &work.path().join("conformance"))?;

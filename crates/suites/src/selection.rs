@@ -45,7 +45,7 @@ const SLICES: [&[SlicePart]; 15] = [
     &[whole(Suite::Cases), whole(Suite::Conformance)],
     &[corpus(2, 3)],
     &[whole(Suite::MongodbOperator), whole(Suite::Javascript), whole(Suite::Console)],
-    &[whole(Suite::Envtest), whole(Suite::ControllerRuntime), whole(Suite::Kcp)],
+    &[whole(Suite::Envtest), whole(Suite::ControllerRuntime), whole(Suite::Kcp), whole(Suite::Kubeapps)],
     &[corpus(3, 3)],
     &[whole(Suite::CertManager), whole(Suite::Python), whole(Suite::Java)],
     &[whole(Suite::Torture), whole(Suite::Cel), whole(Suite::Apply), whole(Suite::Tables)],
