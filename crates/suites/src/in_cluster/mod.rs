@@ -5,6 +5,7 @@ mod moving;
 mod names;
 mod operator;
 mod release;
+mod services;
 mod stage;
 mod stateful;
 mod storm;
@@ -30,7 +31,7 @@ const SHOP: &str = "shop";
 /// Named step of the suite.
 type InClusterCheck = (&'static str, fn(&InClusterStage<'_>) -> Result<()>);
 
-const CHECKS: [InClusterCheck; 11] = [
+const CHECKS: [InClusterCheck; 12] = [
     ("the Deployments of an application roll out on each cluster", view::rolls_out),
     ("a pod sees its workspace, and nothing of others", view::sees_its_workspace),
     ("names of the workspace resolve in its pods, and no others", names::resolve),
@@ -39,6 +40,10 @@ const CHECKS: [InClusterCheck; 11] = [
     ("a StatefulSet keeps its data over the end of its pod and of its node", stateful::keeps_data),
     ("a StatefulSet moves only without its data, and never runs twice", stateful::moves_without_data),
     ("Helm runs the hooks of a chart, and uninstalls it", release::is_installed),
+    (
+        "a client calls a Service 50 times a second while that moves to its cluster and back: no call fails",
+        services::move_under_load,
+    ),
     ("another pod of the agent takes over, and changes arrive again", moving::agent_restarts),
     ("a thousand agents connect, and connect again after a restart of the server", storm::agents_reconnect),
     ("tokens are renewed, and no request is refused meanwhile", view::tokens_are_renewed),

@@ -18,6 +18,7 @@ const TOKENS: usize = 3;
 /// Runs the application on both clusters.
 pub(super) fn rolls_out(stage: &InClusterStage<'_>) -> Result<()> {
     let scripts = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scripts"}, "data": {
+        "caller.py": source("caller.py")?,
         "looker.sh": source("looker.sh")?,
         "operator_of_lamps.py": source("operator_of_lamps.py")?,
     }});

@@ -105,8 +105,8 @@ impl Worker {
         Ok(upstream.map(|labels| self.rules().naming().labels(key.cluster, &labels)))
     }
 
-    /// Returns the labels and the imports of a namespace of which objects are placed on the physical cluster; `None` for
-    /// any other.
+    /// Returns the labels and the imports of a namespace of which objects are placed on the physical cluster; `None`
+    /// for any other.
     async fn metadata_by_placed_object(
         &self,
         cluster: LogicalClusterId,
