@@ -145,11 +145,9 @@ impl ViewEvents {
         }
     }
 
-    /// Returns true for a resource with roles or bindings that all logical clusters share: those have no events, so a
-    /// list shows what a watch could not. The one shared ConfigMap does not end the watches of the many views that
-    /// claim ConfigMaps.
+    /// Returns true for a resource of a flattened view with objects that logical clusters share: those have no events.
     fn has_unstored(&self) -> bool {
-        !self.resource.stored.group.is_empty() && self.view.shows_shared(&self.resource.stored)
+        self.view.shows_shared(&self.resource.stored) && self.view.flattened.is_some()
     }
 
     fn shows_bindings(&self) -> bool {
