@@ -96,8 +96,8 @@ impl Session {
         served
     }
 
-    /// Takes in a discovery. A custom kind that is no longer served is taken off: only its definition can be gone then.
-    /// The absence of any other resource proves nothing.
+    /// Applies a discovery. A custom kind that is no longer served is removed, because only a deleted definition can be
+    /// the cause. The absence of any other resource proves nothing.
     pub(super) fn update_served(&self, found: Discovery) -> ServedChange {
         let mut state = self.served_state();
         let Discovery { served: now, unknown, .. } = found;
@@ -329,7 +329,8 @@ fn check_readable(session: &Session, health: health::ClusterHealth) -> Result<he
     }
 }
 
-/// Waits for the next heartbeat, or for the next doubt. In a silence the next look comes sooner, but never at once.
+/// Waits for the next heartbeat, or until the physical cluster is in doubt. During a silence the next check comes
+/// sooner, but never immediately.
 async fn wait_for_heartbeat(worker: &Worker, session: &Session, silent_since: Option<Instant>) {
     let heartbeat = jitter(&worker.seams, worker.config.heartbeat);
     match silent_since {
@@ -374,7 +375,7 @@ impl Worker {
         self.enqueue_everything();
     }
 
-    /// Returns true if the last session ended because the physical cluster has more than is held of it.
+    /// Returns true if the last session ended because the physical cluster has more data than the cache may hold.
     fn is_limit_exceeded(&self) -> bool {
         self.state().is_limit_exceeded
     }

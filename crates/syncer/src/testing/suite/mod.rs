@@ -127,7 +127,7 @@ impl SyncStage {
         self.restarted().await
     }
 
-    /// As [`Self::restarted`], with other limits of what is held of the physical cluster.
+    /// Works like [`Self::restarted`], with other limits for the cache of the physical cluster.
     #[must_use]
     pub async fn restarted_within(mut self, limits: SyncLimits) -> Self {
         self.config.limits = limits;
@@ -269,7 +269,7 @@ fn config_map(value: &str) -> Value {
     json!({"metadata": {"labels": {"app": "shop"}}, "data": {"color": value}})
 }
 
-/// A Deployment of `replicas`, as it is written upstream.
+/// A Deployment with `replicas`, as a client writes it upstream.
 pub fn deployment(replicas: i64, image: &str) -> Value {
     json!({"metadata": {}, "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
         "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": image}]}}}})
@@ -319,7 +319,7 @@ async fn life_of_a_copy(connector: Arc<dyn Connector>) -> SuiteResult {
             s.downstream("configmaps", "settings").await.unwrap_or_default()["data"]["color"] == "blue"
         })
         .await?;
-    // What is written downstream is seen there before the worker hears of it.
+    // A write downstream is visible there before the worker gets its event.
     stage.until("a repair is counted", async |s| s.handle.stats().repairs >= 1).await?;
     let stage = stage.restarted().await;
     stage
@@ -473,7 +473,7 @@ pub async fn run_workloads(connector: Arc<dyn Connector>) -> SuiteResult {
     stage.finished().await
 }
 
-/// From a write upstream until the report that its copy is there, fifty times, in milliseconds, sorted.
+/// Measures fifty times the milliseconds from a write upstream until the report of its copy. Returns them sorted.
 ///
 /// # Errors
 /// Fails if a copy is not reported.
