@@ -155,7 +155,7 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 mod tests {
     use super::*;
 
-    fn asked(path: &str, annotation: &Value) -> Value {
+    fn reply_to(path: &str, annotation: &Value) -> Value {
         let object = json!({"metadata": {"annotations": {"answer": annotation.to_string()}}});
         let request = json!({"uid": "u", "operation": "CREATE", "object": object});
         let reply = answer(path, &json!({"apiVersion": "a/v1", "kind": "AdmissionReview", "request": request}));
@@ -179,9 +179,11 @@ mod tests {
                 json!({"apiVersion": "a/v1", "kind": "X", "response": null})
             }),
         ] {
-            assert_eq!(asked(path, &says), expected, "{path} {says}");
+            assert_eq!(reply_to(path, &says), expected, "{path} {says}");
         }
-        assert!(asked("/answer", &json!({"unknown": 1})).as_str().is_some_and(|text| text.contains("unknown field")));
+        assert!(
+            reply_to("/answer", &json!({"unknown": 1})).as_str().is_some_and(|text| text.contains("unknown field"))
+        );
     }
 
     #[test]

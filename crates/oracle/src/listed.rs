@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    fn listed() -> KnownDifferences {
+    fn known_differences() -> KnownDifferences {
         let places = ["/body/x missing", "/body/z missing"].map(digest).join(" ");
         let stay = "stay: [{reason: no nodes, at: /body/spec/node*, in: 'core/*', requests: 2}]";
         KnownDifferences::parse(&format!("{stay}\nopen: {{core/pod: {{late: {places}}}}}\n")).unwrap()
@@ -237,12 +237,12 @@ mod tests {
         let late = outcome("late", &["/body/x"]);
         let half = outcome("half explained", &["/body/spec/nodeName", "/body/y"]);
         let outcomes = [outcome("equal", &[]), outcome("explained", &["/body/spec/nodeName"]), late, half];
-        let verdict = listed().judge(&outcomes, true);
+        let verdict = known_differences().judge(&outcomes, true);
         assert_eq!((verdict.explained, verdict.open_now()), (1, 2));
         let fresh: Vec<(&String, &Vec<String>)> = verdict.fresh.iter().collect();
         assert_eq!(fresh, [(&"core/pod: half explained".to_owned(), &vec!["/body/y missing".to_owned()])]);
         assert_eq!(verdict.doubtful, ["core/pod".to_owned()].into());
-        let listed_only = listed().judge(&outcomes[..3], true);
+        let listed_only = known_differences().judge(&outcomes[..3], true);
         assert!(listed_only.fresh.is_empty() && listed_only.doubtful.is_empty());
     }
 
@@ -254,15 +254,15 @@ mod tests {
             ("all are gone", &[], 0, 1),
             ("one came for one that went", &["/body/x", "/body/y"], 1, 1),
         ] {
-            let verdict = listed().judge(&[outcome("late", places)], true);
+            let verdict = known_differences().judge(&[outcome("late", places)], true);
             assert_eq!((verdict.fresh.len(), verdict.better), (fresh, better), "{case}");
         }
     }
 
     #[test]
     fn an_unused_reason_is_reported() {
-        assert_eq!(listed().judge(&[outcome("equal", &[])], true).unused, ["no nodes"]);
-        assert!(listed().judge(&[outcome("equal", &[])], false).unused.is_empty());
+        assert_eq!(known_differences().judge(&[outcome("equal", &[])], true).unused, ["no nodes"]);
+        assert!(known_differences().judge(&[outcome("equal", &[])], false).unused.is_empty());
     }
 
     #[test]
@@ -274,13 +274,13 @@ mod tests {
             ("more requests", &["a", "b", "c"], 1, 0),
             ("fewer requests", &["a"], 0, 1),
         ] {
-            let verdict = listed().judge(&nodes(steps), true);
+            let verdict = known_differences().judge(&nodes(steps), true);
             assert_eq!((verdict.loose.len(), verdict.tight.len()), (loose, tight), "{case}");
             assert_eq!(verdict.doubtful.len(), loose, "{case}");
         }
-        let some = listed().judge(&nodes(&["a"]), false);
+        let some = known_differences().judge(&nodes(&["a"]), false);
         assert_eq!((some.loose.len(), some.tight.len()), (0, 0), "not all was asked");
-        let fewer = listed().updated(&listed().judge(&nodes(&["a"]), true), true).unwrap();
+        let fewer = known_differences().updated(&known_differences().judge(&nodes(&["a"]), true), true).unwrap();
         assert_eq!(
             KnownDifferences::parse(&fewer).unwrap().judge(&nodes(&["a", "b"]), true).loose.len(),
             1,
@@ -291,9 +291,9 @@ mod tests {
     #[test]
     fn the_list_is_written_as_it_is_read() {
         let found = [outcome("late", &["/body/x"]), outcome("later: with a colon", &["/body/y"])];
-        let again = listed().updated(&listed().judge(&found, true), true).unwrap();
+        let again = known_differences().updated(&known_differences().judge(&found, true), true).unwrap();
         assert_eq!(KnownDifferences::parse(&again).unwrap().figures(), (vec!["no nodes"], 2));
-        let none = listed().updated(&listed().judge(&[], false), false).unwrap();
+        let none = known_differences().updated(&known_differences().judge(&[], false), false).unwrap();
         assert_eq!(KnownDifferences::parse(&none).unwrap().figures().1, 1, "what was not asked stays listed");
     }
 

@@ -54,7 +54,7 @@ pub(super) fn run(report: &mut CheckReport, scene: &Scene) {
     let kubectl = kubectl.in_namespace("default");
     let steps: [(&str, &dyn Fn() -> Result<()>); 6] = [
         ("the definition is synced where the administrator says so", &|| defined(scene, &kubectl)),
-        ("a custom resource is synced, divided, with what it names", &|| placed(scene, &kubectl)),
+        ("a custom resource is synced, divided, with what it names", &|| custom_objects_are_placed(scene, &kubectl)),
         ("the status of all copies comes back", &|| reported(scene, &kubectl)),
         ("a field that the definition there lacks is refused and reported", &|| refused(scene, &kubectl)),
         ("delete leaves neither copies nor the definition downstream", &|| removed(scene, &kubectl)),
@@ -109,7 +109,7 @@ fn defined(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     })
 }
 
-fn placed(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
+fn custom_objects_are_placed(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     kubectl.run_with("apply -f -", MANIFEST)?;
     poll::until("copies", LIMIT, || {
         let widget = kubectl.json("get widget wheel")?;

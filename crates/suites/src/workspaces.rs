@@ -56,11 +56,13 @@ impl WorkspaceChecks {
     /// Deletes the workspace `root:<name>` and waits until it is gone.
     pub(super) fn delete(&self, name: &str) -> Result<()> {
         let slow = self.root.within(Duration::from_secs(130));
-        slow.run(&format!("delete workspace {name} --timeout=120s")).map(drop).with_context(|| self.held(name))
+        slow.run(&format!("delete workspace {name} --timeout=120s"))
+            .map(drop)
+            .with_context(|| self.deletion_condition(name))
     }
 
     /// Returns the condition of a workspace that cannot be deleted.
-    fn held(&self, name: &str) -> String {
+    fn deletion_condition(&self, name: &str) -> String {
         let told = "--output=jsonpath={.status.conditions[*].message}";
         self.root.run(&format!("get workspace {name} {told}")).unwrap_or_else(|error| format!("{error:#}"))
     }

@@ -101,7 +101,7 @@ impl TortureWatcher {
             self.watched.query(&format!("watch=true&allowWatchBookmarks=true&resourceVersion={}", self.version));
         let opened = tokio::time::timeout(PATIENCE, client.open(Method::GET, &query, &[], Bytes::new())).await??;
         if opened.status() == StatusCode::GONE {
-            self.gone("the watch was answered 410")?;
+            self.history_gone("the watch was answered 410")?;
             return self.list_again(&client).await;
         }
         ensure!(opened.status().is_success(), "the watch was answered {}", opened.status());
@@ -123,7 +123,7 @@ impl TortureWatcher {
     }
 
     /// History of the whole run is retained, unless a fault compacts it: then a watch may be answered with 410.
-    fn gone(&self, said: impl std::fmt::Display) -> Result<WatchLine> {
+    fn history_gone(&self, said: impl std::fmt::Display) -> Result<WatchLine> {
         ensure!(self.may_forget, "violation: resumable: after {}: {said}", self.version);
         Ok(WatchLine::Gone)
     }
@@ -146,7 +146,7 @@ impl TortureWatcher {
                 self.seen.push(WatchItem::Bookmark(self.version));
                 return Ok(WatchLine::Event);
             }
-            None if object["code"] == 410 => return self.gone(object),
+            None if object["code"] == 410 => return self.history_gone(object),
             None => bail!("the watch ended: {event}"),
         };
         self.version = version(object)?;
@@ -199,7 +199,7 @@ mod tests {
             let taken = watcher(may_forget).take(said(code).as_bytes());
             assert_eq!(taken.map_err(|error| is_violation(&error)), expected, "{case}");
         }
-        assert!(watcher(false).gone("at once").is_err_and(|error| is_violation(&error)));
+        assert!(watcher(false).history_gone("at once").is_err_and(|error| is_violation(&error)));
         assert!(watcher(false).take(b"{").is_err_and(|error| is_violation(&error)), "half an event");
     }
 }

@@ -6,7 +6,7 @@ use super::{KubectlCheck, KubectlContext, golden};
 
 pub(super) const CHECKS: &[KubectlCheck] = &[
     ("drain stops at a pod that nothing makes again, and evicts it by force", bare),
-    ("drain waits for a budget that allows no disruption", held),
+    ("drain waits for a budget that allows no disruption", budget_holds_drain),
     ("drain evicts what its budget lets go, and its set makes it again", let_go),
 ];
 
@@ -60,7 +60,7 @@ fn bare(context: &KubectlContext) -> Result<()> {
     context.prints(&format!("uncordon {node}"), &format!("node/{node} uncordoned\n"))
 }
 
-fn held(context: &KubectlContext) -> Result<()> {
+fn budget_holds_drain(context: &KubectlContext) -> Result<()> {
     context.apply(SET)?;
     context.wait("pod/moored-0 --for=create")?;
     context.wait("pod/moored-0 --for=condition=Ready")?;

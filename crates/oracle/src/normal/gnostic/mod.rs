@@ -56,7 +56,7 @@ impl Messages {
         }
         Some(match kind {
             "Any" => beside(yaml(read.object.remove("yaml").unwrap_or_default()), read.object),
-            "NonBodyParameter" => placed(read),
+            "NonBodyParameter" => parameter_at_its_location(read),
             // A list of strings stays a list; a list of schemas or types becomes its single item.
             "StringArray" => Value::Array(read.all()),
             "ItemsItem" | "TypeItem" => single(read.all()),
@@ -158,7 +158,7 @@ fn beside(value: Value, others: Map<String, Value>) -> Value {
 
 /// Parameters have one form per location, and some forms are equal. Returns the parameter if its location matches the
 /// form.
-fn placed(read: MessageReading) -> Value {
+fn parameter_at_its_location(read: MessageReading) -> Value {
     let says = |(form, parameter): (&String, &Value)| parameter["in"].as_str().is_some_and(|at| form.starts_with(at));
     if read.object.iter().all(says) { single(read.all()) } else { Value::Object(read.object) }
 }

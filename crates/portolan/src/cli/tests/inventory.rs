@@ -101,9 +101,9 @@ async fn a_workspace_that_defines_the_inventory_has_a_profile_per_cluster_and_a_
     delete(&plane, DECISION).await;
     until(&root, DECISION, |decision| decision["decisions"][0]["clusterProfileRef"]["name"] == "east").await;
     delete(&plane, "/apis/apps/v1/namespaces/default/deployments/web").await;
-    gone(&root, DECISION).await;
+    wait_until_gone(&root, DECISION).await;
     delete(&plane, "/apis/portolan.dev/v1alpha1/physicalclusters/east").await;
-    gone(&root, &east).await;
+    wait_until_gone(&root, &east).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +133,7 @@ async fn delete(plane: &ControlPlane, path: &str) {
     assert_ne!(answer["status"], "Failure", "{answer}");
 }
 
-async fn gone(workspace: &WorkspaceClient, path: &str) {
+async fn wait_until_gone(workspace: &WorkspaceClient, path: &str) {
     let looking = async {
         while workspace.get(path).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;

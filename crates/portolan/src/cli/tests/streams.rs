@@ -60,7 +60,7 @@ pub(super) async fn physical(config: SimulationConfig, stop: &CancellationToken)
     (Arc::new(cluster), kubeconfig)
 }
 
-async fn said(plane: &ControlPlane, method: Method, path: &str) -> (StatusCode, String) {
+async fn answer_to(plane: &ControlPlane, method: Method, path: &str) -> (StatusCode, String) {
     let user = User { name: "admin".into(), groups: vec![portolan_strategy::rbac::MASTERS.into()], ..User::default() };
     let request = Request::builder().method(method).uri(path).body(Full::new(Bytes::new())).unwrap();
     let answer = plane.api().service_as(user).oneshot(request).await.unwrap();
@@ -98,11 +98,11 @@ async fn logs_of_a_pod_come_through_the_connection_for_as_long_as_it_may_be_used
         (Method::GET, "log?container=x", 400, "container x is not valid"),
         (Method::POST, "exec?command=sh", 400, "Upgrade request required"),
     ] {
-        let (status, text) = said(&plane, method, &format!("{pod}/{stream}")).await;
+        let (status, text) = answer_to(&plane, method, &format!("{pod}/{stream}")).await;
         assert!(status == code && text.contains(expected), "{status} {text}");
     }
     root.delete("/api/v1/namespaces/default/secrets/east").await.unwrap();
-    let (status, text) = said(&plane, Method::GET, &format!("{pod}/log")).await;
+    let (status, text) = answer_to(&plane, Method::GET, &format!("{pod}/log")).await;
     let expected = r#"physical cluster \"east\" cannot be reached"#;
     assert!(status == StatusCode::SERVICE_UNAVAILABLE && text.contains(expected), "{status} {text}");
     plane.stop().await;
