@@ -116,7 +116,7 @@ fn time_zone(zone: &str) -> Result<TimeZone, String> {
             name if name.contains("..") || name.starts_with(['/', '\\']) => {
                 Err("time: invalid location name".to_owned())
             }
-            name => named(name).ok_or_else(|| format!("unknown time zone {name}")),
+            name => zone_by_name(name).ok_or_else(|| format!("unknown time zone {name}")),
         };
     };
     let number =
@@ -129,7 +129,7 @@ fn time_zone(zone: &str) -> Result<TimeZone, String> {
 }
 
 /// Returns a zone of the built-in IANA database, which is the same on all servers. Names are case-sensitive, as in Go.
-fn named(name: &str) -> Option<TimeZone> {
+fn zone_by_name(name: &str) -> Option<TimeZone> {
     /// Cache of parsed zones, which an expression may use very often. There are about 600, of a few KiB each.
     static READ: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
     if let Some(zone) = READ.read().unwrap_or_else(PoisonError::into_inner).get(name) {

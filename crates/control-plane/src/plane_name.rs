@@ -24,23 +24,23 @@ const OF_SYSTEM: [&str; 2] = ["syncers", "debts"];
 /// that start; then it never gets a name.
 pub(crate) async fn plane_name(store: &DynStore, seams: &Seams) -> anyhow::Result<Option<String>> {
     if let Some(name) = stored(store).await? {
-        return Ok(named(name));
+        return Ok(valid_name(name));
     }
     let name = if may_have_copies(store).await? { String::new() } else { seams.uid().to_string() };
     let object = json!({"metadata": {"name": "this"}, "plane": name});
     match store.commit(Transaction::one(key(), Expect::Absent, Some(Record::of(&object)))).await {
-        Ok(_) => Ok(named(name)),
+        Ok(_) => Ok(valid_name(name)),
         // Another server on the same store was faster.
         Err(StoreError::AlreadyExists { .. } | StoreError::Conflict { .. }) => {
             let name = stored(store).await?.ok_or_else(|| anyhow::anyhow!("the name of the control plane is gone"))?;
-            Ok(named(name))
+            Ok(valid_name(name))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Decodes the stored name; an empty one stands for none.
-fn named(name: String) -> Option<String> {
+fn valid_name(name: String) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 

@@ -342,7 +342,11 @@ async fn start_damaged<T>(
     (FeedFixture::on(plane(open()), more), filled, dir)
 }
 
-async fn made(plane: &Plane, cluster: LogicalClusterId, object: Value) -> portolan_controllers::plane::PlaneObject {
+async fn create_object(
+    plane: &Plane,
+    cluster: LogicalClusterId,
+    object: Value,
+) -> portolan_controllers::plane::PlaneObject {
     let gvk = GroupVersionKind::parse(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     plane.create(plane.table().kind(&gvk.unwrap()).unwrap(), cluster, object).await.unwrap().expect("it is new")
 }
@@ -368,21 +372,21 @@ impl FeedFixture {
 async fn a_damaged_object_stops_no_loop_and_is_not_taken_for_gone() {
     let other = LogicalClusterId::new(7);
     let fill = async |plane: &Plane| {
-        let shop = made(plane, CLUSTER, namespace("shop")).await.key;
-        let broken = made(plane, CLUSTER, map_in("shop", "broken", MARK)).await.key;
-        let fine = made(plane, CLUSTER, map_in("shop", "fine", "")).await.key;
-        let owner = made(plane, CLUSTER, map_in("lab", "owner", MARK)).await;
+        let shop = create_object(plane, CLUSTER, namespace("shop")).await.key;
+        let broken = create_object(plane, CLUSTER, map_in("shop", "broken", MARK)).await.key;
+        let fine = create_object(plane, CLUSTER, map_in("shop", "fine", "")).await.key;
+        let owner = create_object(plane, CLUSTER, map_in("lab", "owner", MARK)).await;
         let uid = object::meta_text(&owner.object, "uid");
         let mut kept = owned_by(map_in("lab", "kept", ""), "owner", uid);
         kept["kind"] = json!("Secret");
         kept.as_object_mut().unwrap().remove("data");
-        let kept = made(plane, CLUSTER, kept).await.key;
-        let lonely = made(plane, CLUSTER, owned_by(map_in("lab", "lonely", ""), "nobody", "u-1")).await.key;
+        let kept = create_object(plane, CLUSTER, kept).await.key;
+        let lonely = create_object(plane, CLUSTER, owned_by(map_in("lab", "lonely", ""), "nobody", "u-1")).await.key;
         (shop, broken, fine, owner.key, kept, lonely)
     };
     let (f, (shop, broken, fine, owner, kept, lonely), _dir) = start_damaged(fill, |loops| loops).await;
     for cluster in [CLUSTER, other] {
-        let fresh = made(&f.plane, cluster, namespace("fresh")).await.key;
+        let fresh = create_object(&f.plane, cluster, namespace("fresh")).await.key;
         let accounts = GroupResource::new("", "serviceaccounts");
         let account = ObjectKey::namespaced(cluster, accounts, "fresh".parse().unwrap(), "default".parse().unwrap());
         f.until("the loops go on", &account, |found| found.is_some()).await;
@@ -411,12 +415,12 @@ async fn a_workspace_with_damaged_objects_goes_with_all_below_it() {
     let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
     let told = Arc::new(Told { below: Some((outer, inner)), ..Told::default() });
     let fill = async |plane: &Plane| {
-        let shop = made(plane, CLUSTER, workspace("shop", outer)).await.key;
+        let shop = create_object(plane, CLUSTER, workspace("shop", outer)).await.key;
         let mut below = workspace("below", inner);
         below["metadata"]["annotations"] = json!({"text": MARK});
-        made(plane, outer, below).await;
+        create_object(plane, outer, below).await;
         for cluster in [outer, inner] {
-            made(plane, cluster, map_in("lab", "broken", MARK)).await;
+            create_object(plane, cluster, map_in("lab", "broken", MARK)).await;
         }
         shop
     };

@@ -58,7 +58,7 @@ pub struct FieldError {
 
 /// Returns a value as Go shows it: text in its quotes, lists and objects as JSON, in which three characters of HTML are
 /// escaped.
-fn shown(value: &Value) -> String {
+fn go_value(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => number.as_f64().map_or_else(|| value.to_string(), go_general),
         Value::String(text) => go_quoted(text),
@@ -68,10 +68,10 @@ fn shown(value: &Value) -> String {
 }
 
 /// Returns a value of one of Go's named string types, which is shown as JSON; other values are shown as usual.
-fn named(value: &Value) -> String {
+fn go_string_value(value: &Value) -> String {
     match value {
         Value::String(_) => escaped(&value.to_string()),
-        other => shown(other),
+        other => go_value(other),
     }
 }
 
@@ -95,12 +95,12 @@ impl FieldError {
 
     /// Returns the error for an invalid value.
     pub fn invalid(field: impl fmt::Display, value: &Value, detail: &str) -> Self {
-        Self::invalid_shown(field, &shown(value), detail)
+        Self::invalid_shown(field, &go_value(value), detail)
     }
 
     /// Returns the error for an invalid value of one of Go's named string types.
     pub fn invalid_named(field: impl fmt::Display, value: &str, detail: &str) -> Self {
-        Self::invalid_shown(field, &named(&value.into()), detail)
+        Self::invalid_shown(field, &go_string_value(&value.into()), detail)
     }
 
     /// Returns the error for an invalid value in a form other than its JSON.
@@ -120,7 +120,7 @@ impl FieldError {
 
     /// Returns the error for a value that is none of the known ones.
     pub fn not_supported(field: impl fmt::Display, value: &Value, known: &[&str]) -> Self {
-        Self::not_supported_shown(field, &named(value), known)
+        Self::not_supported_shown(field, &go_string_value(value), known)
     }
 
     /// Returns the error for a value that is none of the known ones, in a form other than its JSON.
@@ -137,7 +137,7 @@ impl FieldError {
 
     /// Returns the error for a duplicate value.
     pub fn duplicate(field: impl fmt::Display, value: &Value) -> Self {
-        Self::duplicate_shown(field, &shown(value), "")
+        Self::duplicate_shown(field, &go_value(value), "")
     }
 
     /// Returns the error for a duplicate value in a form other than its JSON.
@@ -152,12 +152,12 @@ impl FieldError {
 
     /// Returns the error for a name that does not exist.
     pub fn not_found(field: impl fmt::Display, value: &Value) -> Self {
-        Self::new(field, "FieldValueNotFound", format!("Not found: {}", shown(value)))
+        Self::new(field, "FieldValueNotFound", format!("Not found: {}", go_value(value)))
     }
 
     /// Returns the error for a name that does not exist, with the reason.
     pub fn not_found_because(field: impl fmt::Display, value: &Value, detail: &str) -> Self {
-        Self::new(field, "FieldValueNotFound", format!("Not found: {}: {detail}", shown(value)))
+        Self::new(field, "FieldValueNotFound", format!("Not found: {}: {detail}", go_value(value)))
     }
 
     /// Returns the error for a failure of validation itself.

@@ -21,7 +21,7 @@ pub(super) fn steps() -> Vec<Step> {
             let name = format!("{path} in {}", media.rsplit(['/', '.']).next().unwrap_or(media));
             steps.extend(CachedDocument { name: &name, path, media: format!("{media};{AGGREGATED}") }.steps());
         }
-        steps.push(head(asked(&format!("{path} that has none"), path, JSON, "*")));
+        steps.push(head(conditional_get(&format!("{path} that has none"), path, JSON, "*")));
     }
     for (version, words) in [(2, "spec.v2"), (3, "spec.v3")] {
         let path = if version == 2 { "/openapi/v2" } else { "/openapi/v3/apis/apps/v1" };
@@ -44,7 +44,8 @@ impl CachedDocument<'_> {
     fn steps(&self) -> Vec<Step> {
         let tag = format!("${{{}#etag}}", self.key());
         let first = Step { keep: Some(self.key()), ..head(Step::get(self.name, self.path).accept(&self.media)) };
-        let ask = |case: &str, tag: &str| asked(&format!("{} {case}", self.name), self.path, &self.media, tag);
+        let ask =
+            |case: &str, tag: &str| conditional_get(&format!("{} {case}", self.name), self.path, &self.media, tag);
         vec![
             first,
             ask("known", &tag),
@@ -66,7 +67,7 @@ fn head(step: Step) -> Step {
 }
 
 /// Conditional request for a document with the ETag that the client has.
-fn asked(name: &str, path: &str, media: &str, tag: &str) -> Step {
+fn conditional_get(name: &str, path: &str, media: &str, tag: &str) -> Step {
     Step::get(name, path).accept(media).header("if-none-match", tag)
 }
 

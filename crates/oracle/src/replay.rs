@@ -87,7 +87,7 @@ async fn run(servers: &Servers, script: OracleScript) -> Result<Vec<StepOutcome>
         outcomes.push(StepOutcome {
             script: script.name.clone(),
             step: step.name.clone(),
-            request: shown(&requests.1),
+            request: request_line(&requests.1),
             differences: differences(&left, &right, &mut pairs),
             kube: left,
             portolan: right,
@@ -212,7 +212,7 @@ fn remember(memory: &mut ScriptMemory, step: &Step, request: &Request, raw: &Raw
 }
 
 /// Formats the request for developers.
-fn shown(request: &Request) -> String {
+fn request_line(request: &Request) -> String {
     let body = std::str::from_utf8(&request.body).unwrap_or("(protobuf)");
     let body: String = body.chars().take(600).collect();
     let headers: Vec<String> = request.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();

@@ -112,7 +112,7 @@ async fn finished(client: &HttpClient, path: &str) -> Result<()> {
 }
 
 /// Waits until an object is gone, or only finalizers hold it.
-async fn gone(client: &HttpClient, path: &str) -> Result<()> {
+async fn wait_until_gone(client: &HttpClient, path: &str) -> Result<()> {
     let start = Instant::now();
     loop {
         let found = client.send(Method::GET, path, Bytes::new()).await?;
@@ -146,7 +146,7 @@ async fn collected(client: &HttpClient, path: &str, answer: &RawAnswer) -> Resul
             return Ok(());
         }
     }
-    if owners.is_empty() { Ok(()) } else { gone(client, &object).await }
+    if owners.is_empty() { Ok(()) } else { wait_until_gone(client, &object).await }
 }
 
 /// Returns true when the owner exists with the uid that a reference in the same namespace gives.

@@ -113,7 +113,7 @@ pub(super) fn answers(outcomes: &[StepOutcome]) -> String {
 /// Returns the values at the first difference, or the messages if the status differs.
 fn words(outcome: &StepOutcome, first: &AnswerDifference) -> [String; 2] {
     if first.at == "/status" {
-        return [said(&outcome.kube), said(&outcome.portolan)];
+        return [answer_text(&outcome.kube), answer_text(&outcome.portolan)];
     }
     lines(first)
 }
@@ -188,14 +188,14 @@ pub(super) fn show(outcome: &StepOutcome) -> String {
     }
     if outcome.differences.first().is_some_and(|first| first.at == "/status") {
         for (name, answer) in [("kube", &outcome.kube), ("portolan", &outcome.portolan)] {
-            let _ = writeln!(text, "  {name} said {}", said(answer));
+            let _ = writeln!(text, "  {name} said {}", answer_text(answer));
         }
     }
     text
 }
 
 /// Returns the message of a Status; otherwise the body.
-pub(super) fn said(answer: &Value) -> String {
+pub(super) fn answer_text(answer: &Value) -> String {
     let message = answer.pointer("/body/message").or_else(|| answer.get("error"));
     short(message.or_else(|| answer.get("body")))
 }

@@ -52,7 +52,7 @@ fn save(data: &Path, file: &Path) -> Command {
 }
 
 /// Returns the contents of a snapshot, if the file exists.
-fn held(file: &Path) -> Option<SnapshotSummary> {
+fn snapshot_summary(file: &Path) -> Option<SnapshotSummary> {
     let bytes = fs::read(file).ok()?;
     Some(inspect(Cursor::new(bytes)).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
 }
@@ -65,7 +65,7 @@ async fn a_crash_at_any_step_of_saving_a_snapshot_leaves_none_or_all_of_it() {
     make_store(&data).await;
     let recorded = record_command(save(&data, &root.join("backup")), &root, DiskImage::default(), None);
     assert!(recorded.output.status.success(), "{}", String::from_utf8_lossy(&recorded.output.stderr));
-    let whole = held(&root.join("backup")).expect("it was saved");
+    let whole = snapshot_summary(&root.join("backup")).expect("it was saved");
     assert_eq!(whole.objects, OBJECTS);
 
     let steps = &recorded.steps;
@@ -76,7 +76,7 @@ async fn a_crash_at_any_step_of_saving_a_snapshot_leaves_none_or_all_of_it() {
         let crashed = tempfile::tempdir().unwrap();
         image.write(crashed.path());
         let file = crashed.path().join("backup");
-        match held(&file) {
+        match snapshot_summary(&file) {
             Some(found) => assert_eq!((found.objects, found.revision), (OBJECTS, whole.revision), "{case}"),
             None => assert!(at < steps.len(), "{case}: it was told that it is saved"),
         }
@@ -85,7 +85,11 @@ async fn a_crash_at_any_step_of_saving_a_snapshot_leaves_none_or_all_of_it() {
             gone_on += 1;
             let again = save(&data, &file).output().unwrap();
             assert!(again.status.success(), "{case}: {}", String::from_utf8_lossy(&again.stderr));
-            assert_eq!(held(&file).map(|found| found.objects), Some(OBJECTS), "{case}: the same command goes on");
+            assert_eq!(
+                snapshot_summary(&file).map(|found| found.objects),
+                Some(OBJECTS),
+                "{case}: the same command goes on"
+            );
         }
     }
     println!("{} steps, {images} crashes, a snapshot in {there}, {gone_on} gone on with", steps.len());

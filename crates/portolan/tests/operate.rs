@@ -50,7 +50,7 @@ fn as_another(mut command: Command, folder: &Path) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -79,15 +79,15 @@ async fn a_store_that_can_only_be_read_is_read_as_it_lies_there() {
         let saved = as_another(portolan(&["snapshot", "save", "--data-dir"], &[&data, Path::new("-")]), dir.path())
             .output()
             .unwrap();
-        let told = said(&verified);
+        let told = output_text(&verified);
         if engine == Engine::Redb {
             assert!(verified.status.success() && told.contains("objects            2\n"), "{told}");
-            let snapshot = inspect(&*saved.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&saved)));
+            let snapshot = inspect(&*saved.stdout).unwrap_or_else(|error| panic!("{error}: {}", output_text(&saved)));
             assert_eq!(snapshot.objects, 2);
         } else {
             assert_eq!(verified.status.code(), Some(2), "{told}");
             assert_eq!(saved.status.code(), Some(1));
-            for told in [told, said(&saved)] {
+            for told in [told, output_text(&saved)] {
                 assert!(told.contains("copy the whole directory to where it can be written"), "{told}");
             }
         }
@@ -105,7 +105,7 @@ async fn a_foreign_store_is_reported_with_a_remedy() {
     for (args, code) in [(&["verify", "--data-dir"][..], 2), (&["snapshot", "save", "--data-dir"], 1)] {
         let file = if code == 1 { vec![data.as_path(), Path::new("-")] } else { vec![data.as_path()] };
         let refused = as_another(portolan(args, &file), dir.path()).output().unwrap();
-        let told = said(&refused);
+        let told = output_text(&refused);
         assert_eq!(refused.status.code(), Some(code), "{told}");
         assert!(told.contains("run this as the user of the server") && told.contains("Permission denied"), "{told}");
     }
@@ -188,7 +188,7 @@ async fn the_line_for_cron_saves_a_snapshot_night_after_night() {
         .replace("/var/backups/portolan", &backups.display().to_string());
     for night in ["the first", "the next, in place of the first"] {
         let ran = Command::new("sh").args(["-c", &line]).output().unwrap();
-        assert!(ran.status.success(), "{night}: {}", said(&ran));
+        assert!(ran.status.success(), "{night}: {}", output_text(&ran));
         let made: Vec<_> = fs::read_dir(&backups).unwrap().map(|entry| entry.unwrap().path()).collect();
         let [made] = &made[..] else { panic!("{night}: {made:?}") };
         assert!(made.extension().is_some_and(|ending| ending == "snapshot"), "{made:?}");
@@ -210,8 +210,8 @@ fn units_run_existing_commands() {
             let args = args.filter(|arg| !arg.starts_with('$'));
             // Help is printed once all earlier arguments are valid.
             let help = Command::new(env!("CARGO_BIN_EXE_portolan")).args(args.clone()).arg("--help").output().unwrap();
-            assert!(help.status.success(), "{line}: {}", said(&help));
-            let shown = said(&help);
+            assert!(help.status.success(), "{line}: {}", output_text(&help));
+            let shown = output_text(&help);
             for flag in args.filter(|arg| arg.starts_with("--")) {
                 assert!(shown.contains(flag), "{flag} of {line}");
             }
@@ -260,7 +260,7 @@ fn a_start_that_is_refused_makes_nothing() {
     fs::write(dir.path().join("notes"), "").unwrap();
     let flags = ["server", "--bind-address=127.0.0.1:0", "--data-dir"];
     let refused = portolan(&flags, &[dir.path()]).output().unwrap();
-    let told = said(&refused);
+    let told = output_text(&refused);
     assert!(!refused.status.success() && told.contains("is open to other users (mode 755)"), "{told}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }

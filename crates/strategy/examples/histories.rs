@@ -50,7 +50,8 @@ fn all(bases: &str, histories: &str, found: &str, counts: &mut Counts) -> Result
         let history = history?;
         if let Some(at) = replay(&bases, &history, counts) {
             let file = OpenOptions::new().create(true).append(true).open(found);
-            file.and_then(|mut file| writeln!(file, "{}", kept(&history, at))).map_err(|e| format!("{found}: {e}"))?;
+            file.and_then(|mut file| writeln!(file, "{}", kept_at(&history, at)))
+                .map_err(|e| format!("{found}: {e}"))?;
         }
     }
     Ok(())
@@ -67,7 +68,7 @@ fn lines(path: &str) -> Result<impl Iterator<Item = Result<Value, String>>, Stri
 }
 
 /// The writes of a history up to the step `at`, without what comes of them.
-fn kept(history: &Value, at: usize) -> Value {
+fn kept_at(history: &Value, at: usize) -> Value {
     let bare = |step: &Value| {
         let parts = ["manager", "apply", "force", "object"].into_iter().filter(|part| step.get(part).is_some());
         parts.map(|part| (part.to_owned(), step[part].clone())).collect::<Value>()

@@ -210,7 +210,7 @@ fn of_schema(schema: &Value) -> Value {
     crd
 }
 
-fn told(crd: &Value, object: &Value) -> Vec<String> {
+fn error_texts(crd: &Value, object: &Value) -> Vec<String> {
     let table = compile(crd).unwrap();
     let kind = table.kinds().find(|kind| &*kind.gvk.version == "v1").unwrap();
     let mut errors = portolan_kinds::field::Errors::default();
@@ -224,8 +224,8 @@ fn rules_on_metadata_are_run() {
     let schema =
         json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": name}}}});
     let widget = |name: &str| json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}});
-    assert_eq!(told(&of_schema(&schema), &widget("team-a")), Vec::<String>::new());
-    let wrong = told(&of_schema(&schema), &widget("a"));
+    assert_eq!(error_texts(&of_schema(&schema), &widget("team-a")), Vec::<String>::new());
+    let wrong = error_texts(&of_schema(&schema), &widget("a"));
     assert_eq!(wrong, ["metadata.name: Invalid value: \"a\": failed rule: self.startsWith('team-')"]);
 }
 
@@ -267,7 +267,7 @@ fn applied_nulls_are_validated_and_sent_nulls_are_dropped() {
     crate::defaults::apply(&table, kind, &mut applied).unwrap();
     assert_eq!(applied["spec"], json!({"a": null, "d": "x", "n": null}));
     assert_eq!(
-        told(&crd, &applied),
+        error_texts(&crd, &applied),
         ["spec.a: Invalid value: \"null\": spec.a in body must be of type string: \"null\""]
     );
 }

@@ -74,12 +74,12 @@ fn filled(before: &Value, after: &Value, path: &str, out: &mut Vec<String>) {
             }
         }
         _ if before == after => {}
-        _ => out.push(format!("{path}={}", shown(after))),
+        _ => out.push(format!("{path}={}", go_json(after))),
     }
 }
 
 /// Returns JSON as Go writes it.
-fn shown(value: &Value) -> String {
+fn go_json(value: &Value) -> String {
     portolan_gocompat::json::escaped(&value.to_string())
 }
 
@@ -107,6 +107,6 @@ fn every_row_is_that_of_the_real_printers() {
         let cells = table["rows"][0]["cells"].as_array().unwrap().iter().enumerate();
         // Where an object runs is known here only.
         let is_known = |at: usize| columns.get(at).is_none_or(|column| column["name"] != "Clusters");
-        cells.filter(|(at, _)| is_known(*at)).map(|(_, cell)| shown(cell)).collect()
+        cells.filter(|(at, _)| is_known(*at)).map(|(_, cell)| go_json(cell)).collect()
     });
 }

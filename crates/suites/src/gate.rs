@@ -59,15 +59,15 @@ fn asking(cpu: &str) -> Value {
 }
 
 /// Reason and message of the condition `Placed`.
-fn told(kubectl: &Kubectl, name: &str) -> Result<(String, String)> {
+fn placed_condition(kubectl: &Kubectl, name: &str) -> Result<(String, String)> {
     let placement = kubectl.json(&format!("get placement deployments.apps-{name}"))?;
     let of = |key: &str| text(&placement, &format!("/status/conditions/0/{key}")).to_owned();
     Ok((of("reason"), of("message")))
 }
 
-fn until_told(kubectl: &Kubectl, name: &str, reason: &str, message: &str) -> Result<()> {
+fn wait_for_placed_condition(kubectl: &Kubectl, name: &str, reason: &str, message: &str) -> Result<()> {
     poll::until(reason, LIMIT, || {
-        let (seen, text) = told(kubectl, name)?;
+        let (seen, text) = placed_condition(kubectl, name)?;
         ensure!(seen == reason && text.contains(message), "{seen}: {text}");
         Ok(())
     })
@@ -90,7 +90,7 @@ fn until_used(kubectl: &Kubectl, name: &str, amount: &str) -> Result<()> {
 fn refused(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     let robot = json!({"serviceAccountName": "robot", "containers": [{"name": "a", "image": "gated:1"}]});
     kubectl.run_with("create -f -", &deployment("gated-robot", 1, &robot).to_string())?;
-    until_told(kubectl, "gated-robot", "AdmissionRefused", "serviceaccount \"robot\" not found")?;
+    wait_for_placed_condition(kubectl, "gated-robot", "AdmissionRefused", "serviceaccount \"robot\" not found")?;
     let described = kubectl.run("describe deployment gated-robot")?;
     for told in ["FailedCreate", "ReplicaFailure"] {
         ensure!(described.contains(told), "{told} is not told:\n{described}");
@@ -155,7 +155,7 @@ fn held(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
         downstream::one(scene.cluster(&place)?, "deployment", "held")
     };
     kubectl.run("scale deployment held --replicas=4")?;
-    until_told(kubectl, "held", "QuotaExceeded", "exceeded quota: team, requested: requests.cpu=600m")?;
+    wait_for_placed_condition(kubectl, "held", "QuotaExceeded", "exceeded quota: team, requested: requests.cpu=600m")?;
     ensure!(count(&below()?, "/spec/replicas") == 2, "the copy grew beyond the quota");
     kubectl.run("scale deployment held --replicas=3")?;
     poll::until("three below", LIMIT, || {

@@ -35,7 +35,7 @@ const fn root(args: &'static str, input: &'static str) -> Step {
     Step { place: Failpoint::Root, args, input }
 }
 
-const fn within(args: &'static str, input: &'static str) -> Step {
+const fn step_within(args: &'static str, input: &'static str) -> Step {
     Step { place: Failpoint::Workspace, args, input }
 }
 
@@ -72,18 +72,18 @@ const STEPS: &[Step] = &[
     root("wait physicalcluster/east physicalcluster/west --for=condition=Ready --timeout=10s", ""),
     root("apply -f -", WORKSPACE),
     root("wait workspace/fp --for=jsonpath={.status.phase}=Ready --timeout=10s", ""),
-    within("apply -f -", APP),
-    within("rollout status deployment/web -n app --timeout=20s", ""),
-    within("scale deployment/web -n app --replicas=3", ""),
-    within("rollout status deployment/web -n app --timeout=20s", ""),
-    within("annotate namespace/app portolan.dev/pin=west --overwrite", ""),
-    within(
+    step_within("apply -f -", APP),
+    step_within("rollout status deployment/web -n app --timeout=20s", ""),
+    step_within("scale deployment/web -n app --replicas=3", ""),
+    step_within("rollout status deployment/web -n app --timeout=20s", ""),
+    step_within("annotate namespace/app portolan.dev/pin=west --overwrite", ""),
+    step_within(
         "wait deployment/web -n app --for=jsonpath={.metadata.annotations.portolan\\.dev/clusters}=west --timeout=20s",
         "",
     ),
-    within("rollout status deployment/web -n app --timeout=20s", ""),
-    within("delete deployment/web -n app --ignore-not-found --timeout=20s", ""),
-    within("delete namespace/app --ignore-not-found --timeout=30s", ""),
+    step_within("rollout status deployment/web -n app --timeout=20s", ""),
+    step_within("delete deployment/web -n app --ignore-not-found --timeout=20s", ""),
+    step_within("delete namespace/app --ignore-not-found --timeout=30s", ""),
     root("delete workspace/fp --ignore-not-found --timeout=30s", ""),
 ];
 

@@ -166,7 +166,7 @@ fn owners(metadata: &At<'_>, errors: &mut Errors) {
         }
         if matches!(version, "v1" | "/v1") && owner.text("kind") == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid_shown(&path, &internal::shown("OwnerReference", owner.value), why));
+            errors.push(FieldError::invalid_shown(&path, &internal::printed_value("OwnerReference", owner.value), why));
         }
         if owner.flag("controller") {
             let this = format!("{}/{}", owner.text("kind"), owner.text("name"));
@@ -174,7 +174,7 @@ fn owners(metadata: &At<'_>, errors: &mut Errors) {
                 let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );
-                let all = internal::shown("[]OwnerReference", metadata.get("ownerReferences"));
+                let all = internal::printed_value("[]OwnerReference", metadata.get("ownerReferences"));
                 errors.push(FieldError::invalid_shown(&path, &all, &why));
             } else {
                 controller = Some(this);

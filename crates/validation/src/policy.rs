@@ -15,7 +15,7 @@ pub(super) static RULES: &[(&str, Rules)] = &[(
 fn budget(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.has("minAvailable") && spec.has("maxUnavailable") {
-        let shown = internal::shown("PodDisruptionBudgetSpec", spec.value);
+        let shown = internal::printed_value("PodDisruptionBudgetSpec", spec.value);
         let why = "minAvailable and maxUnavailable cannot be both set";
         errors.push(FieldError::invalid_shown(&spec.path, &shown, why));
     }

@@ -113,7 +113,7 @@ fn subject(at: &At<'_>, namespaced: bool, errors: &mut Errors) {
 
 fn binding_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if old.get("roleRef") != new.get("roleRef") {
-        let shown = internal::shown("RoleRef", new.get("roleRef"));
+        let shown = internal::printed_value("RoleRef", new.get("roleRef"));
         errors.push(FieldError::invalid_shown("roleRef", &shown, "cannot change roleRef"));
     }
 }

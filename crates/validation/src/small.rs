@@ -94,7 +94,7 @@ fn runtime_class(object: &At<'_>, errors: &mut Errors) {
     for toleration in scheduling.items("tolerations") {
         let key = ["key", "operator", "value", "effect"].map(|name| toleration.text(name));
         if !taken.insert(key) {
-            let shown = internal::shown("Toleration", toleration.value);
+            let shown = internal::printed_value("Toleration", toleration.value);
             errors.push(FieldError::duplicate_shown(&toleration.path, &shown, ""));
         }
     }

@@ -168,7 +168,7 @@ fn stopped_by(body: hyper::body::Incoming, api: &ApiServer, is_bounded: bool) ->
 /// # Errors
 /// Failure of the store.
 pub(super) async fn add_groups(api: &ApiServer, call: &RequestContext, list: &mut Value) -> Result<(), Status> {
-    let versions = shown(api, call).await?;
+    let versions = shown_versions(api, call).await?;
     let Some(groups) = list["groups"].as_array_mut() else { return Ok(()) };
     for (group, versions) in by_group(&versions) {
         if !groups.iter().any(|known| known["name"] == group) {
@@ -187,7 +187,7 @@ pub(super) async fn discovered_groups(
     call: &RequestContext,
     known: &Value,
 ) -> Result<Vec<Value>, Status> {
-    let mut versions = shown(api, call).await?;
+    let mut versions = shown_versions(api, call).await?;
     let items = known["items"].as_array().map_or(&[][..], Vec::as_slice);
     versions.retain(|own| !items.iter().any(|item| item["metadata"]["name"] == own.group));
     let identity = api.front_proxies.of(call.cluster.id);
@@ -213,7 +213,7 @@ pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Opti
     if call.view.is_some() {
         return Ok(None);
     }
-    let versions = shown(api, call).await?;
+    let versions = shown_versions(api, call).await?;
     let groups = by_group(&versions);
     let found = groups.iter().find(|(group, _)| *group == call.captures.group);
     Ok(found.map(|(group, versions)| {
@@ -228,7 +228,7 @@ pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Opti
 /// # Errors
 /// Failure of the store.
 pub(super) async fn add_documents(api: &ApiServer, call: &RequestContext, index: &mut Value) -> Result<(), Status> {
-    let versions = shown(api, call).await?;
+    let versions = shown_versions(api, call).await?;
     let Some(paths) = index["paths"].as_object_mut() else { return Ok(()) };
     for own in versions {
         let name = format!("apis/{}/{}", own.group, own.version);
@@ -255,7 +255,7 @@ pub(super) async fn version_of_document(
     }
 }
 
-async fn shown(api: &ApiServer, call: &RequestContext) -> Result<Vec<AggregatedVersion>, Status> {
+async fn shown_versions(api: &ApiServer, call: &RequestContext) -> Result<Vec<AggregatedVersion>, Status> {
     if call.view.is_some() {
         return Ok(Vec::new());
     }

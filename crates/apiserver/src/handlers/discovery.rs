@@ -61,7 +61,7 @@ fn answer(
 }
 
 /// Returns the served kinds in discovery order, the measured ones last.
-fn shown(api: &ApiServer, call: &RequestContext, served: &ServedKinds) -> Vec<Arc<Kind>> {
+fn kinds_in_discovery_order(api: &ApiServer, call: &RequestContext, served: &ServedKinds) -> Vec<Arc<Kind>> {
     let mut kinds = served.kinds();
     if call.view.is_none() && api.config.hooks.usage.is_some() {
         kinds.extend(resource_metrics::kinds().iter().cloned());
@@ -87,10 +87,12 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
         let documents = api.kinds.documents(&served);
         let documents = &documents.discovery;
         if is_core {
-            let core = || DiscoveryDocument::new(discovery::aggregated_core(&shown(api, call, &served)));
+            let core =
+                || DiscoveryDocument::new(discovery::aggregated_core(&kinds_in_discovery_order(api, call, &served)));
             return answer(documents.core.get_or_init(core), call, media);
         }
-        let groups = || DiscoveryDocument::new(discovery::aggregated_groups(&shown(api, call, &served)));
+        let groups =
+            || DiscoveryDocument::new(discovery::aggregated_groups(&kinds_in_discovery_order(api, call, &served)));
         let own = documents.groups.get_or_init(groups);
         let added = Box::pin(aggregation::discovered_groups(api, call, &own.value)).await?;
         return answer(with_groups(own, added).as_ref().unwrap_or(own), call, media);
@@ -98,7 +100,7 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
     let document = if is_core {
         discovery::api_versions(&api.config.public_authority())
     } else {
-        let mut list = discovery::api_group_list(&shown(api, call, &served));
+        let mut list = discovery::api_group_list(&kinds_in_discovery_order(api, call, &served));
         Box::pin(aggregation::add_groups(api, call, &mut list)).await?;
         list
     };
@@ -107,7 +109,7 @@ pub(super) async fn groups(api: &ApiServer, call: &RequestContext) -> Result<Res
 
 /// `/apis/<group>`.
 pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
-    let kinds = shown(api, call, &*api.kinds.served_to(call).await?);
+    let kinds = kinds_in_discovery_order(api, call, &*api.kinds.served_to(call).await?);
     let document = match discovery::api_group(&kinds, &call.captures.group) {
         Some(own) => Some(own),
         None => Box::pin(aggregation::group(api, call)).await?,
@@ -119,7 +121,7 @@ pub(super) async fn group(api: &ApiServer, call: &RequestContext) -> Result<Resp
 
 /// `/api/v1`, `/apis/<group>/<version>`.
 pub(super) async fn group_version(api: &ApiServer, call: &RequestContext) -> Result<Response<Body>, Status> {
-    let kinds = shown(api, call, &*api.kinds.served_to(call).await?);
+    let kinds = kinds_in_discovery_order(api, call, &*api.kinds.served_to(call).await?);
     let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
     let document = discovery::api_resource_list(&kinds, &version);
     let document = document.ok_or_else(|| routes::not_found_at(&call.path))?;
@@ -134,7 +136,7 @@ pub(super) async fn index(api: &ApiServer, call: &RequestContext) -> Result<Resp
         .map(|route| route.pattern.to_owned())
         .collect();
     paths.push("/apis/".into());
-    for kind in shown(api, call, &*api.kinds.served_to(call).await?) {
+    for kind in kinds_in_discovery_order(api, call, &*api.kinds.served_to(call).await?) {
         match &*kind.gvk.group {
             "" => paths.push(format!("/api/{}", kind.gvk.version)),
             group => paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{}", kind.gvk.version)]),

@@ -71,7 +71,7 @@ impl UrlPath {
             if let Some(step) = StepAddress::of(&segments) {
                 segments.iter().take(views::STEP_SEGMENTS).try_for_each(|segment| check_literal(segment))?;
                 let rest = segments.split_off(views::STEP_SEGMENTS);
-                let cluster = named(&segments[views::STEP_SEGMENTS - 1]);
+                let cluster = cluster_by_text(&segments[views::STEP_SEGMENTS - 1]);
                 return Ok(Self {
                     cluster,
                     view: None,
@@ -84,7 +84,7 @@ impl UrlPath {
             let view = Some(views::export_of(&segments).ok_or_else(Status::no_such_path)?);
             let rest = segments.split_off(views::SEGMENTS);
             return Ok(Self {
-                cluster: named(&segments[views::SEGMENTS - 1]),
+                cluster: cluster_by_text(&segments[views::SEGMENTS - 1]),
                 view,
                 is_flattened: false,
                 step: None,
@@ -106,7 +106,7 @@ impl UrlPath {
             return Err(Status::no_such_path());
         }
         let rest = segments.split_off(2);
-        Ok(Self { cluster: named(&segments[1]), view: None, is_flattened: false, step: None, segments: rest })
+        Ok(Self { cluster: cluster_by_text(&segments[1]), view: None, is_flattened: false, step: None, segments: rest })
     }
 
     /// Returns the path within the logical cluster, as policies name it.
@@ -115,7 +115,7 @@ impl UrlPath {
     }
 }
 
-fn named(text: &str) -> RequestedCluster {
+fn cluster_by_text(text: &str) -> RequestedCluster {
     if text == "*" {
         return RequestedCluster::All;
     }

@@ -55,7 +55,7 @@ fn old(name: &str, line: &str) -> Value {
 }
 
 /// Version and spec of the objects of a list.
-fn shown(list: &Value) -> Vec<(&Value, &Value)> {
+fn versions_and_specs(list: &Value) -> Vec<(&Value, &Value)> {
     list["items"].as_array().unwrap().iter().map(|item| (&item["apiVersion"], &item["spec"])).collect()
 }
 
@@ -87,7 +87,7 @@ async fn objects_are_shown_in_the_version_that_is_asked_for() {
     let before = server.count("/convert");
     let list = admin.get(OLD).await.expect(200).json();
     assert_eq!(list["apiVersion"], "example.dev/v1beta1");
-    assert_eq!(shown(&list)[3], (&json!("example.dev/v1beta1"), &json!({"line": "--"})));
+    assert_eq!(versions_and_specs(&list)[3], (&json!("example.dev/v1beta1"), &json!({"line": "--"})));
     assert_eq!(server.count("/convert"), before + 1, "one review for a list");
     assert_eq!(server.last()["objects"].as_array().unwrap().len(), 5);
 
@@ -101,10 +101,10 @@ async fn objects_are_shown_in_the_version_that_is_asked_for() {
     let status = admin.put(&format!("{OLD}/c/status"), status).await.expect(200).json();
     assert_eq!((&status["spec"], &status["status"]), (&json!({"line": "--"}), &json!({"ready": true})));
     let all = admin.get(WIDGETS).await.expect(200).json();
-    assert!(shown(&all).iter().all(|(version, _)| *version == "example.dev/v1"));
+    assert!(versions_and_specs(&all).iter().all(|(version, _)| *version == "example.dev/v1"));
     let gone = admin.send("DELETE", OLD, &[], "").await.expect(200).json();
-    assert_eq!(shown(&gone)[0], (&json!("example.dev/v1beta1"), &json!({"line": "-----"})));
-    assert!(shown(&admin.get(WIDGETS).await.expect(200).json()).is_empty());
+    assert_eq!(versions_and_specs(&gone)[0], (&json!("example.dev/v1beta1"), &json!({"line": "-----"})));
+    assert!(versions_and_specs(&admin.get(WIDGETS).await.expect(200).json()).is_empty());
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn objects_stay_in_their_version_until_they_are_written() {
     let before = server.count("/convert");
     let list = admin.get(WIDGETS).await.expect(200).json();
     let version = json!("example.dev/v1");
-    assert_eq!(shown(&list), [(&version, &json!({"size": 1})), (&version, &json!({"size": 2}))]);
+    assert_eq!(versions_and_specs(&list), [(&version, &json!({"size": 1})), (&version, &json!({"size": 2}))]);
     assert_eq!(server.count("/convert"), before + 1);
     assert_eq!(server.last()["objects"].as_array().unwrap().len(), 1, "what is in the version is not asked about");
 
@@ -244,7 +244,7 @@ async fn without_a_webhook_only_the_version_changes() {
     }
     for (path, version) in [(WIDGETS, json!("example.dev/v1")), (OLD, json!("example.dev/v1beta1"))] {
         let list = admin.get(path).await.expect(200).json();
-        assert_eq!(shown(&list), [(&version, &json!({"size": 1})), (&version, &json!({"size": 2}))]);
+        assert_eq!(versions_and_specs(&list), [(&version, &json!({"size": 1})), (&version, &json!({"size": 2}))]);
         assert_eq!(admin.get(&format!("{path}/a")).await.expect(200).json()["apiVersion"], version);
     }
 }
@@ -424,7 +424,7 @@ fn old_widgets(rules: &str) -> Value {
         "resources": ["widgets"], "operations": ["CREATE"]}]})
 }
 
-async fn made(admin: &Client, sort: &str, failure_policy: &str) {
+async fn create_definition(admin: &Client, sort: &str, failure_policy: &str) {
     let (kind, mut spec) = match sort {
         "validating" => ("validatingadmissionpolic", json!({"validations": [{"expression": "true"}]})),
         _ => {
@@ -458,10 +458,10 @@ async fn a_failed_conversion_follows_the_policys_failure_policy() {
         ),
         ("mutating", 403, r#"policy "p" denied request: failed to configure policy: "#),
     ] {
-        made(&admin, sort, "Fail").await;
+        create_definition(&admin, sort, "Fail").await;
         let message = admin.post(WIDGETS, new("a", 1)).await.expect(code).message();
         assert!(message.contains(&format!("{says}{why}")), "{sort}: {message}");
-        made(&admin, sort, "Ignore").await;
+        create_definition(&admin, sort, "Ignore").await;
         admin.post(WIDGETS, new(sort, 1)).await.expect(201);
     }
 }

@@ -64,7 +64,7 @@ async fn reviewed(client: &Client, spec: Value) -> BTreeMap<String, Vec<String>>
 }
 
 /// Asks one workspace for some verbs on config maps, or for entering.
-async fn asked(client: &Client, path: &str, verbs: Option<&[&str]>) -> Vec<String> {
+async fn accessible_paths(client: &Client, path: &str, verbs: Option<&[&str]>) -> Vec<String> {
     let ask = async |attributes: Value| {
         let answer = client.at(path).post(ACCESS, json!({"spec": attributes})).await;
         answer.code == 201 && answer.json()["status"]["allowed"] == true
@@ -135,8 +135,12 @@ async fn a_review_of_all_workspaces_equals_asking_each() {
         let of_maps = reviewed(&client, of_maps).await;
         for path in &paths {
             let case = format!("{name} in {path} after round {round}");
-            assert_eq!(all.get(path).cloned().unwrap_or_default(), asked(&client, path, None).await, "{case}");
-            let expected = asked(&client, path, Some(&verbs)).await;
+            assert_eq!(
+                all.get(path).cloned().unwrap_or_default(),
+                accessible_paths(&client, path, None).await,
+                "{case}"
+            );
+            let expected = accessible_paths(&client, path, Some(&verbs)).await;
             assert_eq!(of_maps.get(path).cloned().unwrap_or_default(), expected, "{case}");
         }
     }

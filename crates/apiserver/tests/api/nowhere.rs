@@ -6,7 +6,7 @@ use crate::common::{Answer, Client, Plane};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn shown(answer: &Answer) -> (u16, Value) {
+fn code_and_body(answer: &Answer) -> (u16, Value) {
     let status = answer.json();
     (answer.code, json!([status["reason"], status["message"], status["details"]["kind"], status["details"]["name"]]))
 }
@@ -32,17 +32,17 @@ async fn a_missing_workspace_is_named_to_users_who_may_list_workspaces() {
             let told = json!(["NotFound", format!("workspace {name:?} not found"), "workspaces", name]);
             let nowhere = client.at(name);
             for path in [PODS, "/api/v1/nodes/a", "/openid/v1/jwks", "/nothing"] {
-                assert_eq!(shown(&nowhere.get(path).await), (404, told.clone()), "{path}");
+                assert_eq!(code_and_body(&nowhere.get(path).await), (404, told.clone()), "{path}");
             }
             for path in ["/api", "/apis"] {
                 // A post is no question for discovery.
-                assert_eq!(shown(&nowhere.post(path, json!({})).await), (404, told.clone()), "{path}");
+                assert_eq!(code_and_body(&nowhere.post(path, json!({})).await), (404, told.clone()), "{path}");
             }
         }
     }
     for invalid in ["Root:Shop", "a;b", "root."] {
         let told = json!(["NotFound", format!("workspace {invalid:?} not found"), "workspaces", invalid]);
-        assert_eq!(shown(&plane.admin().at(invalid).get(PODS).await), (404, told));
+        assert_eq!(code_and_body(&plane.admin().at(invalid).get(PODS).await), (404, told));
         assert_eq!(plane.as_user("ann").at(invalid).get(PODS).await.code, 403, "it is looked up nowhere");
     }
     let unknown = plane.admin().at("1a2b3c4d5e6f7").get(PODS).await;

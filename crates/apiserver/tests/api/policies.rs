@@ -425,7 +425,7 @@ async fn limits_and_classes_have_a_bound_in_number_and_in_bytes() {
 }
 
 /// Returns how many of twenty concurrent writes succeed; the others are refused.
-async fn taken(admin: &Client, path: &str, object: impl Fn(usize) -> Value) -> usize {
+async fn accepted_writes(admin: &Client, path: &str, object: impl Fn(usize) -> Value) -> usize {
     let create = |n| {
         let (admin, path, object) = (admin.clone(), path.to_owned(), object(n));
         tokio::spawn(async move { admin.post(&path, object).await.code })
@@ -440,9 +440,9 @@ async fn racing_writes_respect_the_bounds_of_admission_configurations() {
     let hooks = format!("{GROUP}/mutatingwebhookconfigurations");
     let hook = |n: usize| json!({"metadata": {"name": format!("h{n}"), "annotations": {"a": "x".repeat(9000)}}, "webhooks": []});
     let admin = Plane::with(|config| config.limits.admission_objects = 3).await.admin();
-    assert_eq!(taken(&admin, &hooks, hook).await, 3);
+    assert_eq!(accepted_writes(&admin, &hooks, hook).await, 3);
     let admin = Plane::with(|config| config.limits.admission_bytes = 50_000).await.admin();
-    assert_eq!(taken(&admin, &hooks, hook).await, 5);
+    assert_eq!(accepted_writes(&admin, &hooks, hook).await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -458,11 +458,11 @@ async fn writes_that_race_do_not_go_over_the_bounds_of_definitions() {
         })
     };
     let admin = Plane::with(|config| config.limits.definitions = 3).await.admin();
-    assert_eq!(taken(&admin, DEFINITIONS, definition).await, 3);
+    assert_eq!(accepted_writes(&admin, DEFINITIONS, definition).await, 3);
     let admin = Plane::with(|config| config.limits.defined_names = 4).await.admin();
-    assert_eq!(taken(&admin, DEFINITIONS, definition).await, 4);
+    assert_eq!(accepted_writes(&admin, DEFINITIONS, definition).await, 4);
     let admin = Plane::with(|config| config.limits.definition_bytes = 50_000).await.admin();
-    assert_eq!(taken(&admin, DEFINITIONS, definition).await, 5);
+    assert_eq!(accepted_writes(&admin, DEFINITIONS, definition).await, 5);
 }
 
 #[tokio::test]

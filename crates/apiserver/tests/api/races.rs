@@ -28,7 +28,7 @@ fn key(group: &str, resource: &str, name: &str) -> ObjectKey {
 }
 
 /// Somebody makes this object.
-fn made(key: &ObjectKey, mut object: Value) -> Option<Transaction> {
+fn creation_of(key: &ObjectKey, mut object: Value) -> Option<Transaction> {
     object["metadata"] = json!({"name": &*key.name, "namespace": "default", "uid": "theirs"});
     Some(Transaction::one(key.clone(), Expect::Absent, Some(Record::of(&object))))
 }
@@ -47,7 +47,7 @@ async fn apply(client: &Client, path: &str, data: Value) -> crate::common::Answe
 async fn an_apply_creates_or_updates_despite_concurrent_writes() {
     let (store, plane) = faulty().await;
     let (admin, path, map) = (plane.admin(), format!("{MAPS}/a"), key("", "configmaps", "a"));
-    let theirs = || made(&map, json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"theirs": "1"}}));
+    let theirs = || creation_of(&map, json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"theirs": "1"}}));
 
     store.write_before([theirs()]);
     let applied = apply(&admin, &path, json!({"mine": "1"})).await.expect(200).json();
@@ -72,7 +72,7 @@ async fn a_create_on_update_becomes_an_update_after_a_race() {
     let (store, plane) = faulty().await;
     let (admin, lease) = (plane.admin(), key("coordination.k8s.io", "leases", "l"));
     let object = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
-    store.write_before([made(&lease, object.clone())]);
+    store.write_before([creation_of(&lease, object.clone())]);
     let refused = admin.put(&format!("{LEASES}/l"), object.clone()).await.expect(422).message();
     assert!(refused.contains("must be specified for an update"), "{refused}");
 

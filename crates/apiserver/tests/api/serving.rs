@@ -557,7 +557,7 @@ async fn a_watch_is_served_over_a_websocket() {
     served.task.await.unwrap();
 }
 
-async fn said(address: SocketAddr, words: &[u8]) -> Vec<u8> {
+async fn answer_to(address: SocketAddr, words: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).await.unwrap();
     socket.write_all(words).await.unwrap();
     let mut answer = Vec::new();
@@ -573,11 +573,11 @@ async fn plain_http_gets_a_clear_error() {
     let served = served().await;
     let long = format!("POST /api HTTP/1.1\r\nhost: a\r\ncontent-length: 30000\r\n\r\n{}", "x".repeat(30_000));
     for request in ["GET / HTTP/1.1\r\n\r\n", "HEAD /livez HTTP/1.0\r\n\r\n", "PUT /a HTTP/1.1\r\n", "OPTIONS", &long] {
-        let answer = said(served.address, request.as_bytes()).await;
+        let answer = answer_to(served.address, request.as_bytes()).await;
         assert_eq!(String::from_utf8_lossy(&answer), REFUSED, "{request:.20}");
     }
     for request in ["PATCH /a HTTP/1.1\r\n\r\n", "DELETE / HTTP/1.1\r\n\r\n", "\n\n\n\n\n\n"] {
-        let answer = said(served.address, request.as_bytes()).await;
+        let answer = answer_to(served.address, request.as_bytes()).await;
         assert!(!answer.starts_with(b"HTTP"), "Go's server answers to none: {request:?}");
     }
     let mut admin = served.http2(true).await;

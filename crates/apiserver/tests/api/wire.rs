@@ -137,7 +137,7 @@ impl Entropy for Stuck {
 }
 
 /// Makes a ConfigMap; the name of it, or the refusal.
-async fn made(admin: &Client, metadata: Value) -> Result<String, Answer> {
+async fn create_config_map(admin: &Client, metadata: Value) -> Result<String, Answer> {
     let answer = admin.post(MAPS, json!({"metadata": metadata})).await;
     match answer.code {
         201 => Ok(answer.json()["metadata"]["name"].as_str().unwrap().to_owned()),
@@ -149,9 +149,9 @@ async fn made(admin: &Client, metadata: Value) -> Result<String, Answer> {
 async fn a_name_that_cannot_be_generated_has_kube_apiservers_error() {
     let seams = Seams { entropy: Arc::new(Stuck::default()), ..Seams::system() };
     let admin = Plane::with(|config| config.seams = seams).await.admin();
-    let name = made(&admin, json!({"generateName": "a-"})).await.ok().unwrap();
+    let name = create_config_map(&admin, json!({"generateName": "a-"})).await.ok().unwrap();
     for metadata in [json!({"generateName": "a-"}), json!({"name": name, "generateName": "b-"})] {
-        let refused = made(&admin, metadata).await.err().unwrap().expect(409);
+        let refused = create_config_map(&admin, metadata).await.err().unwrap().expect(409);
         let message = format!(
             "configmaps {name:?} already exists, the server was not able to generate a unique name for the object"
         );
@@ -163,17 +163,17 @@ async fn a_name_that_cannot_be_generated_has_kube_apiservers_error() {
         );
         assert_eq!(refused.headers["retry-after"], "1");
     }
-    let refused = made(&admin, json!({"name": name})).await.err().unwrap().expect(409);
+    let refused = create_config_map(&admin, json!({"name": name})).await.err().unwrap().expect(409);
     assert_eq!(refused.message(), format!("configmaps {name:?} already exists"));
-    made(&admin, json!({"generateName": "c-"})).await.ok().unwrap();
+    create_config_map(&admin, json!({"generateName": "c-"})).await.ok().unwrap();
 }
 
 #[tokio::test]
 async fn a_create_during_deletion_has_a_clear_conflict() {
     let admin = Plane::new().await.admin();
-    made(&admin, json!({"name": "held", "finalizers": ["example.com/x"]})).await.ok().unwrap();
+    create_config_map(&admin, json!({"name": "held", "finalizers": ["example.com/x"]})).await.ok().unwrap();
     let refused = |answer: Answer| answer.expect(409).message().to_owned();
-    let again = made(&admin, json!({"name": "held"})).await.err().unwrap();
+    let again = create_config_map(&admin, json!({"name": "held"})).await.err().unwrap();
     assert_eq!(refused(again), "configmaps \"held\" already exists");
     admin.send("DELETE", &format!("{MAPS}/held"), &[], "").await.expect(200);
     for path in [MAPS.to_owned(), format!("{MAPS}?dryRun=All")] {

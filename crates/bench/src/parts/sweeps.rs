@@ -26,10 +26,10 @@ pub(super) fn measure(subject: &BenchSubject, limits: &MeasureLimits) -> Result<
         let mut figures = Vec::new();
         for how in ["Background", "Foreground", "Orphan"] {
             let taken = collect(&bench, how, count).await?;
-            figures.extend(told(&format!("{how} deletion of the owner of {count} objects"), &taken));
+            figures.extend(sweep_figures(&format!("{how} deletion of the owner of {count} objects"), &taken));
         }
         let taken = empty(&bench, count).await?;
-        figures.extend(told(&format!("deletion of a namespace of {count} objects"), &taken));
+        figures.extend(sweep_figures(&format!("deletion of a namespace of {count} objects"), &taken));
         Ok(figures)
     })
 }
@@ -41,7 +41,7 @@ struct SweepCost {
     objects: usize,
 }
 
-fn told(name: &str, gone: &SweepCost) -> [Figure; 2] {
+fn sweep_figures(name: &str, gone: &SweepCost) -> [Figure; 2] {
     let each = gone.cpu.as_secs_f64() * 1e6 / gone.objects as f64;
     [Figure::millis(name, gone.wall), Figure::new(format!("{name}: server, per object"), each, Unit::MicrosOfCpu)]
 }

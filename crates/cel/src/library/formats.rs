@@ -69,19 +69,19 @@ pub(super) fn function(name: &str) -> Option<LibraryFunction> {
             }
             _ => no_overload(),
         },
-        "format.dns1123Label" => |_, _| known("dns1123Label"),
-        "format.dns1123Subdomain" => |_, _| known("dns1123Subdomain"),
-        "format.dns1035Label" => |_, _| known("dns1035Label"),
-        "format.qualifiedName" => |_, _| known("qualifiedName"),
-        "format.dns1123LabelPrefix" => |_, _| known("dns1123LabelPrefix"),
-        "format.dns1123SubdomainPrefix" => |_, _| known("dns1123SubdomainPrefix"),
-        "format.dns1035LabelPrefix" => |_, _| known("dns1035LabelPrefix"),
-        "format.labelValue" => |_, _| known("labelValue"),
-        "format.uri" => |_, _| known("uri"),
-        "format.uuid" => |_, _| known("uuid"),
-        "format.byte" => |_, _| known("byte"),
-        "format.date" => |_, _| known("date"),
-        "format.datetime" => |_, _| known("datetime"),
+        "format.dns1123Label" => |_, _| format_by_name("dns1123Label"),
+        "format.dns1123Subdomain" => |_, _| format_by_name("dns1123Subdomain"),
+        "format.dns1035Label" => |_, _| format_by_name("dns1035Label"),
+        "format.qualifiedName" => |_, _| format_by_name("qualifiedName"),
+        "format.dns1123LabelPrefix" => |_, _| format_by_name("dns1123LabelPrefix"),
+        "format.dns1123SubdomainPrefix" => |_, _| format_by_name("dns1123SubdomainPrefix"),
+        "format.dns1035LabelPrefix" => |_, _| format_by_name("dns1035LabelPrefix"),
+        "format.labelValue" => |_, _| format_by_name("labelValue"),
+        "format.uri" => |_, _| format_by_name("uri"),
+        "format.uuid" => |_, _| format_by_name("uuid"),
+        "format.byte" => |_, _| format_by_name("byte"),
+        "format.date" => |_, _| format_by_name("date"),
+        "format.datetime" => |_, _| format_by_name("datetime"),
         _ => return None,
     })
 }
@@ -90,7 +90,7 @@ fn find(name: &str) -> Option<&'static NamedFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-fn known<'a>(name: &str) -> Result<CelValue<'a>, EvaluationFailure> {
+fn format_by_name<'a>(name: &str) -> Result<CelValue<'a>, EvaluationFailure> {
     find(name).map(CelValue::Format).ok_or_else(|| EvaluationFailure::Error(format!("no such format: {name}")))
 }
 

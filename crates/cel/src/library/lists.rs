@@ -26,12 +26,12 @@ pub(super) fn function(name: &str) -> Option<LibraryFunction> {
         "reverse" => reverse,
         "distinct" => distinct,
         "sets.contains" => |args, context| match args {
-            [CelValue::List(list), CelValue::List(other)] => within(list, other, context).map(CelValue::Bool),
+            [CelValue::List(list), CelValue::List(other)] => contains_all(list, other, context).map(CelValue::Bool),
             _ => no_overload(),
         },
         "sets.equivalent" => |args, context| match args {
             [CelValue::List(list), CelValue::List(other)] => {
-                Ok(CelValue::Bool(within(list, other, context)? && within(other, list, context)?))
+                Ok(CelValue::Bool(contains_all(list, other, context)? && contains_all(other, list, context)?))
             }
             _ => no_overload(),
         },
@@ -213,7 +213,7 @@ fn distinct<'a>(args: &[CelValue<'a>], context: &CallContext<'_>) -> Result<CelV
 }
 
 /// Returns true if a list contains all elements of another.
-fn within(list: &CelList<'_>, other: &CelList<'_>, context: &CallContext<'_>) -> Result<bool, EvaluationFailure> {
+fn contains_all(list: &CelList<'_>, other: &CelList<'_>, context: &CallContext<'_>) -> Result<bool, EvaluationFailure> {
     for element in other.iter() {
         let element = element?;
         context.meter.steps(list.len() as u64)?;

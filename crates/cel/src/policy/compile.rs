@@ -79,24 +79,24 @@ pub(super) fn compile(text: &str, environment: &Environment, wanted: &[CelType])
     if wanted.is_empty() || wanted.contains(output) {
         return Ok(expression);
     }
-    let found = shown(output);
+    let found = type_text(output);
     match wanted {
-        [one] => Err(format!("must evaluate to {} but got {found}", shown(one))),
+        [one] => Err(format!("must evaluate to {} but got {found}", type_text(one))),
         many => {
-            let names: Vec<String> = many.iter().map(shown).collect();
+            let names: Vec<String> = many.iter().map(type_text).collect();
             Err(format!("must evaluate to one of [{}] but got {found}", names.join(" ")))
         }
     }
 }
 
 /// Formats a type as cel-go prints it in errors outside the type check.
-fn shown(one: &CelType) -> String {
+fn type_text(one: &CelType) -> String {
     match one {
-        CelType::List(element) => format!("list({})", shown(element)),
-        CelType::Map(key, value) => format!("map({}, {})", shown(key), shown(value)),
-        CelType::Type(Some(inner)) => format!("type({})", shown(inner)),
+        CelType::List(element) => format!("list({})", type_text(element)),
+        CelType::Map(key, value) => format!("map({}, {})", type_text(key), type_text(value)),
+        CelType::Type(Some(inner)) => format!("type({})", type_text(inner)),
         CelType::Opaque(name, parameters) if !parameters.is_empty() => {
-            let parameters: Vec<String> = parameters.iter().map(shown).collect();
+            let parameters: Vec<String> = parameters.iter().map(type_text).collect();
             format!("{name}({})", parameters.join(", "))
         }
         other => other.name().to_owned(),

@@ -201,8 +201,8 @@ impl ProgramPlanner<'_> {
         mut args: Vec<PlanNode>,
     ) -> Result<PlanNode, String> {
         match (&*call.function, args.as_slice()) {
-            ("or", [_, _]) => return Ok(PlanNode::OptionalOr(both(args))),
-            ("orValue", [_, _]) => return Ok(PlanNode::OptionalOrValue(both(args))),
+            ("or", [_, _]) => return Ok(PlanNode::OptionalOr(two_arguments(args))),
+            ("orValue", [_, _]) => return Ok(PlanNode::OptionalOrValue(two_arguments(args))),
             (operator::IN, [_, PlanNode::Const(CelValue::List(list))]) if overload == "in_list" => {
                 if list.len() == 0 {
                     return Ok(PlanNode::Const(CelValue::Bool(false)));
@@ -294,7 +294,7 @@ impl ProgramPlanner<'_> {
     }
 }
 
-fn both(args: Vec<PlanNode>) -> Box<(PlanNode, PlanNode)> {
+fn two_arguments(args: Vec<PlanNode>) -> Box<(PlanNode, PlanNode)> {
     let mut args = args.into_iter();
     let first = args.next().expect("the caller has counted two");
     let second = args.next().expect("the caller has counted two");

@@ -178,7 +178,7 @@ impl<'t> Walk<'t> {
     /// Adds a note. Like Go, counts only distinct notes: an endlessly repeated key hides no later one.
     fn note(&self, start: usize, word: &'static str, name: &str) {
         let mut notes = self.notes.borrow_mut();
-        let name = shown(name);
+        let name = beginning_of_name(name);
         if notes.len() < MAX_NOTES && !notes[start..].iter().any(|note| note.word == word && note.path == name) {
             notes.push(Note { word, path: name.to_owned() });
             self.noted.set(notes.len());
@@ -194,7 +194,7 @@ impl<'t> Walk<'t> {
         for note in self.notes.borrow_mut()[mark..].iter_mut().filter(|note| note.path.len() < MAX_PATH) {
             let dot = if note.path.starts_with('[') { "" } else { "." };
             note.path = match &step {
-                Step::Name(name) => format!("{}{dot}{}", shown(name), note.path),
+                Step::Name(name) => format!("{}{dot}{}", beginning_of_name(name), note.path),
                 Step::Index(at) => format!("[{at}]{dot}{}", note.path),
             };
         }
@@ -249,7 +249,7 @@ impl<'t> Walk<'t> {
 }
 
 /// Returns the beginning of a name.
-fn shown(name: &str) -> &str {
+fn beginning_of_name(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_PATH)]
 }
 

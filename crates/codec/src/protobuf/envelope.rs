@@ -214,7 +214,7 @@ impl<'a> Envelope<'a> {
         const FIELDS: [&str; 4] = ["TypeMeta", "Raw", "ContentEncoding", "ContentType"];
         let mut envelope = Self::default();
         let mut reader = WireReader::new(data);
-        while let Some((field, bytes)) = known(&mut reader, "Unknown", &FIELDS)? {
+        while let Some((field, bytes)) = next_known_field(&mut reader, "Unknown", &FIELDS)? {
             match field {
                 0 => envelope.read_type(bytes)?,
                 1 => envelope.raw = bytes,
@@ -227,7 +227,7 @@ impl<'a> Envelope<'a> {
 
     fn read_type(&mut self, data: &[u8]) -> Result<(), ProtobufError> {
         let mut reader = WireReader::new(data);
-        while let Some((field, bytes)) = known(&mut reader, "TypeMeta", &["APIVersion", "Kind"])? {
+        while let Some((field, bytes)) = next_known_field(&mut reader, "TypeMeta", &["APIVersion", "Kind"])? {
             match field {
                 0 => self.api_version = text(bytes),
                 _ => self.kind = text(bytes),
@@ -238,7 +238,7 @@ impl<'a> Envelope<'a> {
 }
 
 /// Returns the next of a message's known fields, by its place among them, and its bytes; others are skipped.
-fn known<'a>(
+fn next_known_field<'a>(
     reader: &mut WireReader<'a>,
     message: &str,
     fields: &[&str],

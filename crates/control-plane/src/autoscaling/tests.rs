@@ -181,7 +181,7 @@ fn request(current: i64, desired: i64, behavior: &Value, now: i64) -> ScalingReq
     ScalingRequest { current, desired, least: 2, most: 20, behavior, now }
 }
 
-fn shown(outcome: ScalingOutcome) -> (i64, &'static str, bool, &'static str) {
+fn outcome_tuple(outcome: ScalingOutcome) -> (i64, &'static str, bool, &'static str) {
     (outcome.desired, outcome.able.0, outcome.limited.0, outcome.limited.1.0)
 }
 
@@ -197,7 +197,7 @@ fn without_behavior_a_number_doubles_at_most_and_shrinks_after_five_minutes() {
         (340, 20, 10, (10, "ReadyForNewScale", false, "DesiredWithinRange")),
         (1000, 10, 1, (2, "ReadyForNewScale", true, "TooFewReplicas")),
     ] {
-        assert_eq!(shown(request(current, desired, &none, now).limit(&mut history)), expected, "at {now}");
+        assert_eq!(outcome_tuple(request(current, desired, &none, now).limit(&mut history)), expected, "at {now}");
     }
 }
 
@@ -212,17 +212,17 @@ fn behaviors_bound_the_pace_and_the_windows() {
     let mut history = ScalingHistory::default();
     history.begin(6, 0);
     let up = request(6, 15, &behavior, 15).limit(&mut history);
-    assert_eq!(shown(up), (6, "ScaleUpStabilized", false, "DesiredWithinRange"));
+    assert_eq!(outcome_tuple(up), (6, "ScaleUpStabilized", false, "DesiredWithinRange"));
     let up = request(6, 15, &behavior, 60).limit(&mut history);
-    assert_eq!(shown(up), (10, "ReadyForNewScale", true, "ScaleUpLimit"));
+    assert_eq!(outcome_tuple(up), (10, "ReadyForNewScale", true, "ScaleUpLimit"));
     history.note_change(6, 10, 60);
     let again = request(10, 15, &behavior, 90).limit(&mut history);
-    assert_eq!(shown(again), (10, "ReadyForNewScale", true, "ScaleUpLimit"), "four pods a minute");
+    assert_eq!(outcome_tuple(again), (10, "ReadyForNewScale", true, "ScaleUpLimit"), "four pods a minute");
     let down = request(10, 3, &behavior, 200).limit(&mut history);
-    assert_eq!(shown(down), (8, "ReadyForNewScale", true, "ScaleDownLimit"), "the smaller change");
+    assert_eq!(outcome_tuple(down), (8, "ReadyForNewScale", true, "ScaleDownLimit"), "the smaller change");
     let disabled = json!({"scaleDown": {"selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}});
     let held = request(10, 3, &disabled, 4000).limit(&mut ScalingHistory::default());
-    assert_eq!(shown(held), (10, "ReadyForNewScale", true, "ScaleDownLimit"));
+    assert_eq!(outcome_tuple(held), (10, "ReadyForNewScale", true, "ScaleDownLimit"));
 }
 
 #[test]

@@ -142,7 +142,8 @@ fn status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &str) -> 
     let mut after = before.clone();
     set(&mut after, ready(report), now);
     // These conditions appear with the first problem.
-    let problems = [held(report), forged(report), conflicts(report), left_behind(report), definition_conflicts(report)];
+    let problems =
+        [held_condition(report), forged(report), conflicts(report), left_behind(report), definition_conflicts(report)];
     if let Some(pods) = &report.pods {
         set(&mut after, pods_reach_server(pods), now);
         set(&mut after, pods_resolve_names(pods), now);
@@ -209,7 +210,7 @@ fn ready(report: &ClusterReport) -> StatusCondition {
     }
 }
 
-fn held(report: &ClusterReport) -> StatusCondition {
+fn held_condition(report: &ClusterReport) -> StatusCondition {
     match report.deletions_held {
         0 => condition(DELETIONS_HELD, "False", "NoneHeld", "no deletion is held back".into()),
         count => {

@@ -179,7 +179,7 @@ async fn remove(
         ProjectionRemoval::Removed => {
             PlacementRecord::default().write_to(&mut current);
             copies::forget(upstream, &mut current, &key, &mut txn).await?;
-            held(upstream, current)
+            projected_record(upstream, current)
         }
     };
     txn.writes.push(Write { key, expect: Expect::At(revision), record });
@@ -188,7 +188,7 @@ async fn remove(
 
 /// Returns the object with a deletion timestamp if finalizers hold it, which run without a downstream object; `None` if
 /// it can be removed.
-fn held(upstream: &StoreUpstream, mut object: Value) -> Option<Record> {
+fn projected_record(upstream: &StoreUpstream, mut object: Value) -> Option<Record> {
     object::finalizers(&object).next()?;
     if !object::is_deleting(&object) {
         let now = upstream.plane.seams().now_text();

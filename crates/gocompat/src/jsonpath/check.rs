@@ -101,7 +101,7 @@ impl<'t> Scan<'t> {
                     }
                     self.taken();
                 }
-                Some(c) => return Err(format!("unrecognized character in action: {}", named(c))),
+                Some(c) => return Err(format!("unrecognized character in action: {}", quoted_character(c))),
             }
             self.descends = false;
         }
@@ -258,7 +258,7 @@ fn ends_word(c: char) -> bool {
 }
 
 /// Returns a character as `U+002F '/'`, without the part in quotes if it cannot be printed.
-fn named(c: char) -> String {
+fn quoted_character(c: char) -> String {
     let number = format!("U+{:04X}", u32::from(c));
     if c.is_control() || c.is_whitespace() { number } else { format!("{number} '{c}'") }
 }

@@ -70,9 +70,9 @@ impl Matcher {
 
     fn search(&self, input: &Input<'_>, states: &mut States, steps: &mut u64) -> Result<bool, TooLong> {
         if let (Some(fast), Some(cache)) = (&self.fast, &mut states.fast) {
-            let before = made(cache);
+            let before = computed_bytes(cache);
             let found = fast.try_search_fwd(cache, input);
-            take(steps, made(cache).saturating_sub(before) + input.haystack().len() as u64 / 16)?;
+            take(steps, computed_bytes(cache).saturating_sub(before) + input.haystack().len() as u64 / 16)?;
             if let Ok(found) = found {
                 return Ok(found.is_some());
             }
@@ -95,7 +95,7 @@ impl Matcher {
 }
 
 /// Bytes of all states that were ever computed, about: each byte of one is worth a step.
-fn made(cache: &dfa::Cache) -> u64 {
+fn computed_bytes(cache: &dfa::Cache) -> u64 {
     (cache.clear_count() * MAX_STATES + cache.memory_usage()) as u64
 }
 

@@ -27,7 +27,7 @@ pub struct Pattern {
 /// # Errors
 /// The error in it, in Go's words where those are known.
 pub fn compile(pattern: &str) -> Result<Pattern, String> {
-    let compiled = |limit| within(pattern, limit).map(|regex| Pattern { regex, weight: limit + MAX_STATES });
+    let compiled = |limit| compile_within(pattern, limit).map(|regex| Pattern { regex, weight: limit + MAX_STATES });
     let found = match compiled(FEW_BYTES) {
         Err(BadPattern::TooLarge(_)) => compiled(MAX_BYTES),
         other => other,
@@ -57,7 +57,7 @@ impl fmt::Display for BadPattern {
 ///
 /// # Errors
 /// The error in it, in Go's words where those are known.
-fn within(pattern: &str, most: usize) -> Result<Regex, BadPattern> {
+fn compile_within(pattern: &str, most: usize) -> Result<Regex, BadPattern> {
     let rewritten = rewrite(pattern).map_err(BadPattern::Syntax)?;
     RegexBuilder::new(&rewritten).size_limit(most).dfa_size_limit(MAX_STATES).build().map_err(|error| match error {
         ::regex::Error::CompiledTooBig(most) => BadPattern::TooLarge(most),

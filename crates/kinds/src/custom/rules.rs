@@ -96,17 +96,17 @@ impl Rules {
             return errors.invalid(Path::default(), &Value::Null, why);
         }
         let verdict = self.measured(|watch, work| watch.evaluate(work), || rules.validate(new, old));
-        verdict.errors.into_iter().for_each(|error| errors.push(told(error)));
-        verdict.warnings.into_iter().for_each(|error| errors.warn(told(error)));
+        verdict.errors.into_iter().for_each(|error| errors.push(rule_field_error(error)));
+        verdict.warnings.into_iter().for_each(|error| errors.warn(rule_field_error(error)));
     }
 }
 
-fn told(error: RuleError) -> FieldError {
+fn rule_field_error(error: RuleError) -> FieldError {
     let RuleError { path, kind, value, detail } = error;
     let at = Path::new(&path);
     match (kind, value) {
         (ErrorKind::Invalid, BadValue::Json(rule @ Value::Object(_))) if rule.get("Rule").is_some() => {
-            FieldError::invalid_shown(at, &shown(&rule), &detail)
+            FieldError::invalid_shown(at, &format_rule(&rule), &detail)
         }
         (ErrorKind::Invalid, BadValue::Json(value)) => FieldError::invalid(at, &value, &detail),
         (ErrorKind::Invalid, BadValue::Omitted) => FieldError::invalid_hidden(at, &detail),
@@ -119,7 +119,7 @@ fn told(error: RuleError) -> FieldError {
 }
 
 /// Formats a rule with its fields in the order of Kubernetes' Go type.
-fn shown(rule: &Value) -> String {
+fn format_rule(rule: &Value) -> String {
     const FIELDS: [&str; 6] = ["Rule", "Message", "MessageExpression", "Reason", "FieldPath", "OptionalOldSelf"];
     let field = |name: &&str| format!("{name:?}:{}", rule.get(*name).unwrap_or(&Value::Null));
     escaped(&format!("{{{}}}", FIELDS.iter().map(field).collect::<Vec<_>>().join(",")))
@@ -139,7 +139,7 @@ pub fn check_rules(path: &Path, schema: &Value, errors: &mut Errors) {
     }
     for error in check_definition(&RuleSchema::from_json(schema), &path.to_string()) {
         let is_cost = error.kind == ErrorKind::Forbidden;
-        let error = told(error);
+        let error = rule_field_error(error);
         errors.push(if is_cost { error.tolerated(OLD_COSTS) } else { error });
     }
 }
@@ -185,7 +185,7 @@ impl<'a> DefaultRules<'a> {
                 path if path.starts_with('[') => format!("{at}{path}"),
                 path => format!("{at}.{path}"),
             };
-            errors.push(told(RuleError { path, ..error }));
+            errors.push(rule_field_error(RuleError { path, ..error }));
         }
     }
 }

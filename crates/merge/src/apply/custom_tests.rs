@@ -99,7 +99,7 @@ fn owners(object: &Value) -> Vec<String> {
 }
 
 /// Returns an object as a client that reads it in another version sees it, where nothing but that changes.
-fn seen(object: &Value, version: &str) -> Value {
+fn object_at_version(object: &Value, version: &str) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = format!("example.dev/{version}").into();
     object
@@ -162,19 +162,19 @@ fn without_a_webhook_versions_have_to_have_the_same_fields() {
     let table = gauges(&[("v1", integers(&["size", "n"])), ("v2", integers(&["size"]))], false);
     let mut writes = Writes::to(&table);
     let first = writes.apply(None, "v1", "a", &json!({"size": 1})).unwrap();
-    let refused = writes.apply(Some(&seen(&first, "v2")), "v2", "b", &json!({"size": 2})).unwrap_err();
+    let refused = writes.apply(Some(&object_at_version(&first, "v2")), "v2", "b", &json!({"size": 2})).unwrap_err();
     assert_eq!(refused.message(), r#"Apply failed with 1 conflict: conflict with "a": .spec.size"#);
 
     let more = writes.update(&first, "v1", "u", |new| new["spec"]["n"] = 1.into());
     let second = writes.apply(Some(&more), "v1", "b", &json!({"size": 1})).unwrap();
-    let mut moved = seen(&second, "v2");
+    let mut moved = object_at_version(&second, "v2");
     moved["spec"].as_object_mut().unwrap().remove("n");
     let third = writes.update(&moved, "v2", "w", |new| new["spec"]["size"] = 5.into());
     let after = [r#"u example.dev/v1: {"f:spec":{"f:n":{}}}"#, r#"w example.dev/v2: {"f:spec":{"f:size":{}}}"#];
     assert_eq!(owners(&third), after);
 
     let wide = gauges(&[("v1", integers(&["size"])), ("v2", integers(&["size", "extra"]))], false);
-    let mut live = seen(&first, "v2");
+    let mut live = object_at_version(&first, "v2");
     live["spec"]["extra"] = 1.into();
     let refused = Writes::to(&wide).apply(Some(&live), "v2", "b", &json!({"size": 1})).unwrap_err();
     assert_eq!((refused.code(), refused.message()), (500, ".spec.extra: field not declared in schema"));
@@ -188,7 +188,7 @@ fn owners_of_a_removed_version_refuse_an_apply() {
     let first = Writes::to(&table).apply(None, "v1", "a", &json!({"size": 1})).unwrap();
     let later = gauges(&[("v2", integers(&["size"]))], false);
     let mut writes = Writes::to(&later);
-    let live = seen(&first, "v2");
+    let live = object_at_version(&first, "v2");
     let refused = writes.apply(Some(&live), "v2", "b", &json!({"size": 1})).unwrap_err();
     let expected = "request to convert CR to an invalid group/version: example.dev/v1";
     assert_eq!((refused.code(), refused.message()), (500, expected));

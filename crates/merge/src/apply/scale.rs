@@ -103,9 +103,9 @@ pub(super) fn updated(
     let paths = Paths { table, kind };
     let before = Managers::of(old);
     let mut managers = paths.in_scale(&before);
-    let shown = shown(kind, new);
+    let shown = scale_replicas(kind, new);
     // A scale without owners stays without.
-    if !managers.is_empty() && shown != self::shown(kind, old) {
+    if !managers.is_empty() && shown != scale_replicas(kind, old) {
         managers = Managers::default();
         if shown.is_some() {
             let id = ManagerId::updater(request.manager, VERSION, SUBRESOURCE);
@@ -117,7 +117,7 @@ pub(super) fn updated(
 
 /// Returns the number of replicas as a scale shows it: a zero is absent. A custom resource without a number shows its
 /// own placeholder.
-fn shown(kind: &Kind, object: &Value) -> Option<i64> {
+fn scale_replicas(kind: &Kind, object: &Value) -> Option<i64> {
     let found = scale::replicas_path(kind).iter().try_fold(object, |value, name| value.get(name));
     let unset = (!kind.is_typed()).then_some(scale::NO_REPLICAS);
     found.and_then(Value::as_i64).or(unset).filter(|count| *count != 0)

@@ -223,15 +223,16 @@ fn readable(element: &str) -> String {
         "f:" => format!(".{content}"),
         "k:" => {
             let keys: Object = serde_json::from_str(content).unwrap_or_default();
-            let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
+            let pairs: Vec<String> =
+                keys.iter().map(|(key, value)| format!("{key}={}", printed_value(value))).collect();
             format!("[{}]", pairs.join(","))
         }
-        "v:" => format!("[={}]", shown(&serde_json::from_str(content).unwrap_or_default())),
+        "v:" => format!("[={}]", printed_value(&serde_json::from_str(content).unwrap_or_default())),
         _ => format!("[{content}]"),
     }
 }
 
 /// Returns the value of a key or of a set's element in the form of messages.
-fn shown(value: &Value) -> String {
+fn printed_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), go_quoted)
 }

@@ -20,7 +20,7 @@ pub(super) fn validate(shape: OwnershipShape<'_>, value: &Value) -> Vec<String> 
 
 /// Returns all errors as one text; `None` without errors.
 pub(super) fn complaints(shape: OwnershipShape<'_>, value: &Value) -> Option<String> {
-    told(&validate(shape, value))
+    joined_errors(&validate(shape, value))
 }
 
 /// Why an object that is there does not fit its kind, in one text; `None` where [`fits`] finds nothing.
@@ -30,17 +30,17 @@ pub(super) fn misfits(shape: OwnershipShape<'_>, object: &Value) -> Option<Strin
     }
     let mut walk = Walk { may_repeat: true, ..Walk::default() };
     walk.value(shape, object);
-    told(&walk.errors)
+    joined_errors(&walk.errors)
 }
 
 /// Returns the elements of lists in which removal left nothing, in one text. Nothing can be compared with them.
 pub(super) fn emptied(shape: OwnershipShape<'_>, value: &Value) -> Option<String> {
     let mut walk = Walk::default();
     walk.emptied(shape, value);
-    told(&walk.errors)
+    joined_errors(&walk.errors)
 }
 
-fn told(errors: &[String]) -> Option<String> {
+fn joined_errors(errors: &[String]) -> Option<String> {
     match errors {
         [] => None,
         [one] => Some(one.clone()),

@@ -70,7 +70,7 @@ fn message(bytes: &[u8], depth: usize) -> Option<Value> {
             Some(single) => *single = Value::Array(vec![single.take(), value]),
         }
     }
-    Some(known(fields))
+    Some(settle_known_messages(fields))
 }
 
 fn field(bytes: &[u8], depth: usize) -> Option<(String, Value, &[u8])> {
@@ -106,7 +106,7 @@ fn is_text(text: &str) -> bool {
 }
 
 /// Times and metadata are recognized by their shape.
-fn known(mut fields: Map<String, Value>) -> Value {
+fn settle_known_messages(mut fields: Map<String, Value>) -> Value {
     let seconds = fields.get("1").and_then(Value::as_i64);
     let is_time = fields.keys().all(|key| key == "1" || key == "2") && seconds.is_some_and(text::is_now);
     if is_time {

@@ -42,7 +42,7 @@ pub(super) fn holds(planner: &PlacementPlanner, cluster: &ClusterFacts, reason: 
 }
 
 /// Returns the copies that are lost with their physical cluster and had volumes that were not given up.
-pub(super) fn lost<'a>(planner: &PlacementPlanner<'a>) -> Vec<&'a PlacedCopy> {
+pub(super) fn lost_copies<'a>(planner: &PlacementPlanner<'a>) -> Vec<&'a PlacedCopy> {
     let question = planner.ctx.question;
     let exists = |copy: &PlacedCopy| question.clusters.iter().any(|cluster| cluster.info.uid == copy.uid);
     let keeps_volumes = planner.keeps_volumes() && !question.workload.finished;

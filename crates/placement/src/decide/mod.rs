@@ -177,7 +177,7 @@ impl<'a> PlacementPlanner<'a> {
         rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
         let count = if job_parts::are_kept(&self.ctx) { selection.taken.len() } else { count };
         let outcome = self.outcome(&selection, &parts, count, &limits);
-        let lost = held_copies::lost(self);
+        let lost = held_copies::lost_copies(self);
         let is_held = |c: &Candidate| c.held.is_some();
         let move_refused = !lost.is_empty() || (self.keeps_volumes() && selection.taken.iter().any(is_held));
         let held = selection.taken.iter().filter_map(|c| Some(held_copies::line(self, c.facts, c.held?)));
@@ -266,7 +266,7 @@ impl<'a> PlacementPlanner<'a> {
         // A started Job is neither ended because fewer copies are wanted, nor run again because more are.
         let started = self.workload().moves == MoveStrategy::Stay && here > 0;
         // A workload that is held back does not arrive at its target either.
-        let held = candidates.iter().any(|c| c.held.is_some()) || !held_copies::lost(self).is_empty();
+        let held = candidates.iter().any(|c| c.held.is_some()) || !held_copies::lost_copies(self).is_empty();
         let (count, candidates, rest) = match (started, held) {
             (false, false) => (count, candidates, Vec::new()),
             _ => {

@@ -124,7 +124,8 @@ pub(super) fn share_out<'a>(planner: &PlacementPlanner<'a>, selection: &mut Clus
             None => parts(planner, replicas, &selection.taken, basis.as_ref()),
         };
         // Another copy would not get the ordinals of those that are here.
-        let given = ordinals.as_ref().map_or(parts.iter().sum(), |all| ordinal_shares::given(planner, all));
+        let given =
+            ordinals.as_ref().map_or(parts.iter().sum(), |all| ordinal_shares::replicas_with_ordinals(planner, all));
         let fits = given >= replicas;
         let spare = selection.left.iter().position(|(_, reason)| *reason == ExclusionReason::NotNeeded);
         let may = selection.taken.len() < planner.ctx.rules.most() && !planner.workload().single;

@@ -275,8 +275,11 @@ impl DemoArgs {
             "             (it signs in once, within 10 minutes; later: kubectl portolan ui; the browser warns,",
         )?;
         output::line("             because the certificate is that of this demo)")?;
-        output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig())))?;
-        output::line(&format!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig"))))?;
+        output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", display_path(&self.kubeconfig())))?;
+        output::line(&format!(
+            "             {} (workspace root)",
+            display_path(&self.data_dir.join("admin.kubeconfig"))
+        ))?;
         output::line("\nTry, in a second terminal:")?;
         for (command, what) in commands(&self.kubeconfig(), &plugin(), names) {
             output::line(&format!("  {command:<65} # {what}"))?;
@@ -291,7 +294,7 @@ fn commands(kubeconfig: &Path, plugin: &str, names: &[String]) -> Vec<(String, &
     let drained = names.first().map_or("", String::as_str);
     let pin_to = names.get(1).map_or(drained, String::as_str);
     [
-        (format!("export KUBECONFIG={}", shown(kubeconfig)), "the workspace root:shop"),
+        (format!("export KUBECONFIG={}", display_path(kubeconfig)), "the workspace root:shop"),
         ("kubectl get deploy,sts,job -o wide".to_owned(), "the CLUSTERS column says where"),
         ("kubectl get pods -o wide".to_owned(), "pods, with the physical cluster of each"),
         (format!("{plugin} where deploy/web"), "the state of each copy"),
@@ -318,12 +321,12 @@ fn plugin() -> String {
     if is_found("kubectl-portolan") {
         return "kubectl portolan".to_owned();
     }
-    let program = if is_found("portolan") { "portolan".to_owned() } else { shown(&own) };
+    let program = if is_found("portolan") { "portolan".to_owned() } else { display_path(&own) };
     format!("{program} kubectl")
 }
 
 /// Returns the path in a form that works in another terminal.
-fn shown(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 

@@ -115,7 +115,7 @@ impl PlannedChange {
                 object::set_annotation(&mut object, annotations::PIN, names);
                 object
             }),
-            Self::Lose { .. } => stored.map(lost),
+            Self::Lose { .. } => stored.map(without_answer),
             // It changes nothing on the physical cluster.
             Self::Drain { .. } => stored,
         }
@@ -165,7 +165,7 @@ fn with_taint(object: Value, taint: &Taint, remove: bool) -> Value {
 }
 
 /// Returns a physical cluster that does not answer, as the server marks it.
-fn lost(mut object: Value) -> Value {
+fn without_answer(mut object: Value) -> Value {
     let status = &mut object["status"];
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let others = conditions.into_iter().filter(|condition| condition["type"] != "Ready");

@@ -7,7 +7,7 @@ fn web() -> ObjectKey {
 }
 
 /// Names of the physical clusters that get no change yet.
-fn held(object: Option<&Value>) -> Vec<String> {
+fn held_clusters(object: Option<&Value>) -> Vec<String> {
     let record = object.and_then(PlacementRecord::of).unwrap_or_default();
     let state = record.rollout.clone().unwrap_or_default();
     record.clusters.iter().filter(|copy| state.held.contains(&copy.uid)).map(|copy| copy.name.clone()).collect()
@@ -16,7 +16,7 @@ fn held(object: Option<&Value>) -> Vec<String> {
 impl World {
     /// Reports two available replicas of each copy, and of those that are not held that they have the template.
     async fn report_rollout(&self) {
-        let held = held(self.get(&web()).await.as_ref());
+        let held = held_clusters(self.get(&web()).await.as_ref());
         self.change(&placement_of(&web()), |placement| {
             for copy in placement["status"]["clusters"].as_array_mut().unwrap() {
                 let is_held = held.iter().any(|name| copy["name"] == **name);
@@ -43,7 +43,7 @@ async fn a_new_template_goes_to_one_stage_after_the_other() {
             web["metadata"]["generation"] = 2.into();
         })
         .await;
-    world.until("the first stage", &web(), |web| held(web) == ["east", "west"]).await;
+    world.until("the first stage", &web(), |web| held_clusters(web) == ["east", "west"]).await;
     world.report_rollout().await;
     let is_asked = |placement: Option<&Value>| {
         placement.is_some_and(|placement| condition(placement).1.contains("waits for an approval of stage canary"))
@@ -55,7 +55,7 @@ async fn a_new_template_goes_to_one_stage_after_the_other() {
     let (_, value) = waiting.split_once("portolan.dev/approve-rollout: ").unwrap();
     let value = value.split(' ').next().unwrap().to_owned();
     world.change(&web(), |web| object::set_annotation(web, "portolan.dev/approve-rollout", Some(value.clone()))).await;
-    world.until("the rest", &web(), |web| held(web).is_empty()).await;
+    world.until("the rest", &web(), |web| held_clusters(web).is_empty()).await;
     world.report_rollout().await;
     let is_done = |placement: Option<&Value>| placement.is_some_and(|placement| condition(placement).0 == "Placed");
     world.until("its end", &placement_of(&web()), is_done).await;

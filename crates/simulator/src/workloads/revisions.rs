@@ -15,7 +15,9 @@ const KIND: (&str, &str) = ("apps", "ControllerRevision");
 pub(super) async fn keep(family: &ChildKinds, set: &PlaneObject) -> Result<String, PlaneError> {
     let (uid, generation) = (object::meta_text(&set.object, "uid"), object::generation(&set.object));
     let known = || family.revisions.lock().expect("no code panics under this lock");
-    if let Some((_, _, hash)) = known().get(&set.key).filter(|own| (own.0.as_str(), own.1) == (uid, generation)) {
+    if let Some((_, _, hash)) =
+        known().get(&set.key).filter(|own| (own.0.as_str(), own.1) == (uid, generation))
+    {
         return Ok(hash.clone());
     }
     let hash = write(family, set).await?;
@@ -26,7 +28,7 @@ pub(super) async fn keep(family: &ChildKinds, set: &PlaneObject) -> Result<Strin
 async fn write(family: &ChildKinds, set: &PlaneObject) -> Result<String, PlaneError> {
     let hash = short_hash(&set.object["spec"]["template"]);
     let name = format!("{}-{hash}", object::name(&set.object));
-    let mut known = known(family, set).await?;
+    let mut known = known_revisions(family, set).await?;
     known.sort_by_key(revision_of);
     let newest = known.last().map_or(0, revision_of);
     match known.iter().find(|known| *known.key.name == *name) {
@@ -52,7 +54,7 @@ async fn write(family: &ChildKinds, set: &PlaneObject) -> Result<String, PlaneEr
     Ok(hash)
 }
 
-async fn known(family: &ChildKinds, set: &PlaneObject) -> Result<Vec<PlaneObject>, PlaneError> {
+async fn known_revisions(family: &ChildKinds, set: &PlaneObject) -> Result<Vec<PlaneObject>, PlaneError> {
     let uid = object::meta_text(&set.object, "uid").to_owned();
     let mut owned = family.plane.list(RangeScope::OwnedBy(set.key.cluster, uid)).await?;
     owned.retain(|found| &*found.key.resource.resource == "controllerrevisions");

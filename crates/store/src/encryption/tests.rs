@@ -37,7 +37,7 @@ fn keyring(providers: Vec<EncryptionProvider>) -> Keyring {
     Keyring::new(vec![rule]).unwrap()
 }
 
-fn over(store: &DynStore, keyring: Keyring) -> (DynStore, EncryptedStore) {
+fn encrypted_over(store: &DynStore, keyring: Keyring) -> (DynStore, EncryptedStore) {
     let layer = EncryptedStore::new(store.clone(), keyring, Seams::system());
     (Arc::new(layer.clone()), layer)
 }
@@ -63,7 +63,7 @@ async fn damage_of(store: &DynStore, name: &str) -> Option<Damage> {
 async fn objects_are_sealed_below_and_plain_above() {
     for provider in [aes("k", 1), secretbox("k", 2)] {
         let raw = crate::memory();
-        let (store, layer) = over(&raw, keyring(vec![provider.clone()]));
+        let (store, layer) = encrypted_over(&raw, keyring(vec![provider.clone()]));
         let mut watch = store.watch(WatchScope::Resource(secrets(), None), None).await.unwrap();
         put(&store, "a", "hunter2").await;
         put(&store, "a", "hunter3").await;
@@ -91,7 +91,7 @@ async fn objects_are_sealed_below_and_plain_above() {
 #[tokio::test]
 async fn keys_are_rotated_without_a_gap() {
     let raw = crate::memory();
-    let (old, _) = over(&raw, keyring(vec![aes("one", 1)]));
+    let (old, _) = encrypted_over(&raw, keyring(vec![aes("one", 1)]));
     put(&raw, "plain", "p").await;
     put(&old, "a", "x").await;
     for (case, providers, name, expected) in [
@@ -103,11 +103,11 @@ async fn keys_are_rotated_without_a_gap() {
         ("a key of the same name and other bytes", vec![aes("one", 9)], "a", Some(Damage::Decryption)),
         ("a key of the same name for another cipher", vec![secretbox("one", 1)], "a", Some(Damage::KeyMissing)),
     ] {
-        let (store, layer) = over(&raw, keyring(providers));
+        let (store, layer) = encrypted_over(&raw, keyring(providers));
         assert_eq!(damage_of(&store, name).await, expected, "{case}");
         assert_eq!(layer.failure().is_some(), expected.is_some(), "{case}");
     }
-    let (without, layer) = over(&raw, Keyring::default());
+    let (without, layer) = encrypted_over(&raw, Keyring::default());
     assert_eq!(damage_of(&without, "a").await, Some(Damage::KeyMissing), "a server without a configuration");
     assert!(layer.failure().unwrap().contains("key \"one\" of aesgcm is not configured"), "{:?}", layer.failure());
     layer.set_keys(keyring(vec![aes("one", 1)]));
@@ -153,9 +153,9 @@ async fn sealed_bodies_hold_for_their_own_object_only() {
 #[tokio::test]
 async fn lists_name_objects_that_cannot_be_opened_and_these_can_be_deleted() {
     let raw = crate::memory();
-    let (old, _) = over(&raw, keyring(vec![aes("one", 1)]));
+    let (old, _) = encrypted_over(&raw, keyring(vec![aes("one", 1)]));
     put(&old, "a", "x").await;
-    let (store, _) = over(&raw, keyring(vec![aes("two", 2)]));
+    let (store, _) = encrypted_over(&raw, keyring(vec![aes("two", 2)]));
     put(&store, "b", "y").await;
     let scope = RangeScope::Cluster(ROOT, secrets());
     let failed = store.range(RangeRequest::all(scope.clone())).await.unwrap_err();
@@ -214,7 +214,7 @@ fn rules_are_checked_and_the_first_one_counts() {
 #[tokio::test]
 async fn the_history_of_resources_without_objects_is_examined() {
     let store = crate::open::memory();
-    let (sealing, layer) = over(&store, keyring(vec![aes("old", 1)]));
+    let (sealing, layer) = encrypted_over(&store, keyring(vec![aes("old", 1)]));
     put(&sealing, "sealed", "one").await;
     put(&store, "plain", "two").await;
     for name in ["sealed", "plain"] {

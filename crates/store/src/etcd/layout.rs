@@ -156,7 +156,7 @@ impl EtcdLayout {
         cluster: Option<LogicalClusterId>,
         namespace: Option<&NamespaceName>,
     ) -> Vec<u8> {
-        let mut key = self.under(b'o', &[&named(resource)]);
+        let mut key = self.under(b'o', &[&resource_prefix(resource)]);
         key.extend(cluster.iter().flat_map(|cluster| cluster.get().to_be_bytes()));
         if let Some(namespace) = namespace {
             key.extend_from_slice(namespace.as_str().as_bytes());
@@ -262,13 +262,13 @@ impl EtcdLayout {
     }
 }
 
-fn named(resource: &GroupResource) -> Vec<u8> {
+fn resource_prefix(resource: &GroupResource) -> Vec<u8> {
     [resource.group.as_bytes(), &[0], resource.resource.as_bytes(), &[0]].concat()
 }
 
 fn address(key: &ObjectKey) -> Vec<u8> {
     let namespace = key.namespace().map_or("", NamespaceName::as_str);
-    let mut out = named(&key.resource);
+    let mut out = resource_prefix(&key.resource);
     out.extend_from_slice(&key.cluster.get().to_be_bytes());
     for name in [namespace, &*key.name] {
         out.extend_from_slice(name.as_bytes());

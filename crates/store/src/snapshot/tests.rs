@@ -64,7 +64,7 @@ async fn list(store: &DynStore, scope: RangeScope) -> Vec<StoredObject> {
     objects
 }
 
-async fn taken(store: &DynStore) -> Vec<u8> {
+async fn snapshot_of(store: &DynStore) -> Vec<u8> {
     let mut bytes = Vec::new();
     save(&**store, &Seams::system(), crate::api::OnDamage::Fail, &mut bytes).await.unwrap();
     bytes
@@ -80,7 +80,7 @@ async fn a_restore_on_another_engine_raises_every_revision() {
         let (old_dir, new_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let old = open(config(&old_dir, from), Seams::system()).unwrap();
         fill(&old).await;
-        let bytes = taken(&old).await;
+        let bytes = snapshot_of(&old).await;
         let lost = put(&old, map(1, "lost"), "written after the snapshot").await;
 
         let restored = restore(&config(&new_dir, to), &at(0), &*bytes, None).unwrap();
@@ -142,7 +142,7 @@ async fn no_two_restores_of_one_snapshot_give_a_revision_or_count_a_number_twice
             let record = Record::of(&json!({"metadata": {"name": "c"}, "next": next}));
             store.commit(Transaction::one(role("c"), Expect::Absent, Some(record))).await.unwrap();
         }
-        let bytes = taken(&store).await;
+        let bytes = snapshot_of(&store).await;
         let mut free = (store.current().get() + MIN_REVISION_INCREASE, counted.unwrap_or(1) + MIN_REVISION_INCREASE);
         for passed in [0, 1, 60_000] {
             let dir = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ async fn a_counter_that_cannot_be_raised_leaves_no_store() {
         let record = Record::of(&json!({"metadata": {"name": "c"}, "next": next}));
         store.commit(Transaction::one(role("c"), Expect::Anything, Some(record))).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let bytes = taken(&store).await;
+        let bytes = snapshot_of(&store).await;
         let refused = restore(&config(&dir, Engine::Redb), &at(0), &*bytes, Some(&counter())).unwrap_err();
         assert!(matches!(refused, SnapshotError::Damaged(_)), "{refused}");
         assert_eq!(crate::open::engine_in(&dir.path().join("data")), None);
@@ -197,7 +197,7 @@ async fn a_cluster_that_is_being_swept_comes_back_as_gone_without_its_objects() 
     put(&store, map(1, "kept"), "kept").await;
     let (answer, progress) = delete_cluster(&core, cluster(5));
     assert!(answer.is_ok() && progress == SliceProgress::More, "only a slice was removed");
-    let bytes = taken(&store).await;
+    let bytes = snapshot_of(&store).await;
     let dir = tempfile::tempdir().unwrap();
     let restored = restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes, None).unwrap();
     assert!(restored.objects > 1, "the rest is in the snapshot");
@@ -253,7 +253,7 @@ async fn any_flipped_bit_any_cut_and_anything_added_is_found() {
     put(&store, map(1, "a"), "x").await;
     put(&store, role("b"), "y").await;
     store.delete_cluster(cluster(9)).await.unwrap();
-    let whole = taken(&store).await;
+    let whole = snapshot_of(&store).await;
     assert!(inspect(&*whole).is_ok());
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
@@ -267,7 +267,7 @@ async fn any_flipped_bit_any_cut_and_anything_added_is_found() {
 #[tokio::test]
 async fn a_snapshot_of_a_newer_format_is_refused_everywhere_in_the_same_words() {
     let expected = "the snapshot has format 3, this version knows formats up to 2; use the version that took it";
-    let mut newer = taken(&memory()).await;
+    let mut newer = snapshot_of(&memory()).await;
     newer[18..22].copy_from_slice(&(FORMAT + 1).to_le_bytes());
     assert_eq!(inspect(&*newer).unwrap_err().to_string(), expected);
     for engine in [Engine::Redb, Engine::Sled] {
@@ -282,7 +282,7 @@ async fn a_snapshot_of_a_newer_format_is_refused_everywhere_in_the_same_words() 
 async fn a_failed_restore_leaves_no_store() {
     let store = memory();
     fill(&store).await;
-    let whole = taken(&store).await;
+    let whole = snapshot_of(&store).await;
     let dir = tempfile::tempdir().unwrap();
     for engine in [Engine::Redb, Engine::Sled] {
         let directory = dir.path().join("data");
@@ -320,7 +320,7 @@ impl std::io::Read for KilledReader {
 async fn beside_a_restore_that_was_broken_off_no_empty_store_is_made() {
     let store = memory();
     fill(&store).await;
-    let whole = taken(&store).await;
+    let whole = snapshot_of(&store).await;
     for (engine, again) in [(Engine::Redb, Engine::Redb), (Engine::Sled, Engine::Sled), (Engine::Redb, Engine::Sled)] {
         let dir = tempfile::tempdir().unwrap();
         let broken_off = std::panic::catch_unwind(|| {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use portolan_types::{GroupResource, object, quantity::Quantity};
 use serde_json::Value;
 
-use super::{Amounts, add, amounts, list, resources, scopes, shown, tracked, usage};
+use super::{Amounts, add, amounts, list, printed_amounts, resources, scopes, tracked, usage};
 
 /// Names that every container must ask for where they are limited.
 const REQUIRED_AMOUNTS: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
@@ -131,7 +131,7 @@ pub(super) fn check_fits(quota: &Value, hard: &Amounts, asked: &Amounts) -> Resu
     if exceeded.is_empty() {
         return Ok(());
     }
-    let only = |amounts: &Amounts| shown(amounts.iter().filter(|(name, _)| exceeded.contains(name)));
+    let only = |amounts: &Amounts| printed_amounts(amounts.iter().filter(|(name, _)| exceeded.contains(name)));
     Err(Refusal(format!(
         "exceeded quota: {}, requested: {}, used: {}, limited: {}",
         object::name(quota),

@@ -43,7 +43,7 @@ pub fn list(amounts: &Amounts) -> Value {
 }
 
 /// Returns `name=amount` for each, joined by commas, as in messages.
-fn shown<'a>(amounts: impl Iterator<Item = (&'a String, &'a Quantity)>) -> String {
+fn printed_amounts<'a>(amounts: impl Iterator<Item = (&'a String, &'a Quantity)>) -> String {
     amounts.map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
 }
 

@@ -14,8 +14,8 @@ const LEVELS: usize = 4;
 /// Returns the rules of all ClusterRoles of a logical cluster, by name: its `own` ones and, for other names, the shared
 /// ones. Rules of aggregated ones are collected in the order of Kubernetes' controller, without duplicates.
 pub fn cluster_rules<'a>(own: impl IntoIterator<Item = &'a Value>) -> BTreeMap<&'a str, Vec<PolicyRule>> {
-    let mut roles: BTreeMap<&str, &Value> = bootstrap().cluster_roles.iter().map(named).collect();
-    roles.extend(own.into_iter().map(named));
+    let mut roles: BTreeMap<&str, &Value> = bootstrap().cluster_roles.iter().map(name_and_role).collect();
+    roles.extend(own.into_iter().map(name_and_role));
     let collecting: Vec<_> =
         roles.values().filter_map(|role| Some((object::name(role), sources(role, &roles)?))).collect();
     let mut rules: BTreeMap<_, _> = roles.iter().map(|(name, role)| (*name, PolicyRule::of(role))).collect();
@@ -38,7 +38,7 @@ pub fn is_aggregated(role: &Value) -> bool {
     selectors(role).is_some()
 }
 
-fn named(role: &Value) -> (&str, &Value) {
+fn name_and_role(role: &Value) -> (&str, &Value) {
     (object::name(role), role)
 }
 

@@ -7,7 +7,7 @@ const MANY: usize = 20_000;
 const SECONDS: f64 = 6.0;
 
 /// Returns the CPU seconds of this thread, which the machine's other load does not change.
-fn taken() -> f64 {
+fn thread_cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells it");
     let nanos: u64 = stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("it begins with the time");
     std::time::Duration::from_nanos(nanos).as_secs_f64()
@@ -157,9 +157,9 @@ fn new_objects_with_long_lists() {
     ] {
         let kind = kind(group, name);
         let object = complete(kind, object);
-        let before = taken();
+        let before = thread_cpu_seconds();
         let causes = lines(validate_create(KindTable::builtin(), kind, &object));
-        assert!(taken() - before < SECONDS, "{case}: {} s", taken() - before);
+        assert!(thread_cpu_seconds() - before < SECONDS, "{case}: {} s", thread_cpu_seconds() - before);
         assert_eq!(!causes.is_empty(), complaints, "{case}: {:?}", &causes[..causes.len().min(3)]);
     }
 }
@@ -193,9 +193,9 @@ fn changes_of_objects_with_long_lists() {
     ] {
         let kind = kind("", name);
         let (old, new) = (complete(kind, old), complete(kind, new));
-        let before = taken();
+        let before = thread_cpu_seconds();
         let causes = lines(validate_update(KindTable::builtin(), kind, None, &old, &new));
-        assert!(taken() - before < SECONDS, "{case}: {} s", taken() - before);
+        assert!(thread_cpu_seconds() - before < SECONDS, "{case}: {} s", thread_cpu_seconds() - before);
         assert_eq!(!causes.is_empty(), complaints, "{case}: {:?}", &causes[..causes.len().min(3)]);
     }
 }
@@ -223,9 +223,9 @@ fn statuses_of_pods_with_long_lists() {
     ] {
         let kind = kind("", "Pod");
         let (old, new) = (complete(kind, old), complete(kind, new));
-        let before = taken();
+        let before = thread_cpu_seconds();
         let causes = lines(validate_update(KindTable::builtin(), kind, Some("status"), &old, &new));
-        assert!(taken() - before < SECONDS, "{case}: {} s", taken() - before);
+        assert!(thread_cpu_seconds() - before < SECONDS, "{case}: {} s", thread_cpu_seconds() - before);
         assert_eq!(!causes.is_empty(), complaints, "{case}: {:?}", &causes[..causes.len().min(3)]);
     }
 }

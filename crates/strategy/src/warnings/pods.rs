@@ -213,7 +213,7 @@ fn ports(at: &dyn Fn(String) -> String, pod: &Value, warnings: &mut Warnings) {
             let own = at(format!("{place}.ports[{index}]"));
             let (host_ip, host_port) = (text(port, "/hostIP"), number(port, "/hostPort"));
             if !host_ip.is_empty() && host_port == 0 {
-                warnings.add(format!("{own}: hostIP set without hostPort: {}", shown(port)));
+                warnings.add(format!("{own}: hostIP set without hostPort: {}", printed_port(port)));
             }
             let key = format!("{}/{}", number(port, "/containerPort"), text(port, "/protocol"));
             let others = taken.entry(key).or_default();
@@ -238,7 +238,7 @@ fn ports(at: &dyn Fn(String) -> String, pod: &Value, warnings: &mut Warnings) {
 }
 
 /// Returns a port as Go prints it.
-fn shown(port: &Value) -> String {
+fn printed_port(port: &Value) -> String {
     let (name, protocol, ip) = (text(port, "/name"), text(port, "/protocol"), text(port, "/hostIP"));
     let (host, container) = (number(port, "/hostPort"), number(port, "/containerPort"));
     format!("{{Name:{name} HostPort:{host} ContainerPort:{container} Protocol:{protocol} HostIP:{ip}}}")

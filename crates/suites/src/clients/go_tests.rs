@@ -80,7 +80,7 @@ impl<'a> GoTests<'a> {
             _ => true,
         };
         let wrong = self.verdicts.iter().filter(|(name, word)| is_wrong(name, **word));
-        let wrong: Vec<String> = wrong.map(told).take(SHOWN).collect();
+        let wrong: Vec<String> = wrong.map(go_test_line).take(SHOWN).collect();
         if !wrong.is_empty() {
             bail!("{}\n{}", wrong.join("\n"), self.errors());
         }
@@ -99,7 +99,7 @@ impl<'a> GoTests<'a> {
     }
 }
 
-fn told((name, word): (&&str, &Option<&str>)) -> String {
+fn go_test_line((name, word): (&&str, &Option<&str>)) -> String {
     format!("{name}: {}", word.unwrap_or("it did not end"))
 }
 

@@ -40,7 +40,7 @@ pub(super) fn run(report: &mut CheckReport, group: &str, mut command: Command, s
     let (verdicts, rest) = read(&ended.stdout);
     let failed = verdicts.iter().any(|verdict| !verdict.passed);
     for verdict in &verdicts {
-        let outcome = if verdict.passed { Ok(()) } else { Err(anyhow!(shown(&verdict.printed))) };
+        let outcome = if verdict.passed { Ok(()) } else { Err(anyhow!(last_lines(&verdict.printed))) };
         report.record(&format!("{group}: {}", verdict.says), verdict.seconds, outcome);
     }
     report.check(&format!("{group}: the program runs to its end"), || whole(&ended, verdicts.len(), failed, &rest));
@@ -52,7 +52,7 @@ fn whole(ended: &ProcessOutput, checks: usize, failed: bool, rest: &[&str]) -> R
         checks > 0 && rest.contains(&END) && ended.status.success() != failed,
         "{}\n{}\n{}",
         ended.status,
-        shown(rest),
+        last_lines(rest),
         ended.stderr
     );
     Ok(())
@@ -76,7 +76,7 @@ fn read(printed: &str) -> (Vec<CheckVerdict<'_>>, Vec<&str>) {
     (verdicts, since)
 }
 
-fn shown(lines: &[&str]) -> String {
+fn last_lines(lines: &[&str]) -> String {
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
 }
 

@@ -90,7 +90,8 @@ pub(super) fn run(report: &mut CheckReport, stage: &ClientStage<'_>) {
     let Some((published, runs)) = &ready else { return };
     let ended: Vec<_> = match stage.workspaces {
         Some(_) => thread::scope(|scope| {
-            let begun: Vec<_> = runs.iter().map(|run| scope.spawn(move || apart(published, stage, run))).collect();
+            let begun: Vec<_> =
+                runs.iter().map(|run| scope.spawn(move || run_in_own_cluster(published, stage, run))).collect();
             begun.into_iter().map(|run| run.join().unwrap_or_else(|_| (0.0, Err(anyhow!("it panicked"))))).collect()
         }),
         None => runs.iter().map(|run| timed(|| published.run(stage.kubectl, stage.dir, run))).collect(),
@@ -111,7 +112,7 @@ fn timed(work: impl FnOnce() -> Result<()>) -> (f64, Result<()>) {
 }
 
 /// Runs in a logical cluster of its own.
-fn apart(published: &PublishedTests, stage: &ClientStage<'_>, run: &TestRun) -> (f64, Result<()>) {
+fn run_in_own_cluster(published: &PublishedTests, stage: &ClientStage<'_>, run: &TestRun) -> (f64, Result<()>) {
     timed(|| {
         let workspaces = stage.workspaces.context("no further logical clusters")?;
         let name = format!("prometheus-operator-{}", run.name);

@@ -45,7 +45,7 @@ impl TenantClient {
 }
 
 /// Returns the path of a resource in the workspace of a tenant.
-fn within(tenant: &str, path: &str) -> String {
+fn path_in_tenant(tenant: &str, path: &str) -> String {
     format!("/clusters/root:{tenant}/{path}")
 }
 
@@ -114,7 +114,7 @@ impl Tenants {
                     "permissionClaims": accepted,
                 },
             });
-            let path = within(&name, "apis/apis.kcp.io/v1alpha2/apibindings");
+            let path = path_in_tenant(&name, "apis/apis.kcp.io/v1alpha2/apibindings");
             until(BOUND, || client.post(&path, &binding)).await?;
             until(BOUND, || async {
                 let found = client.get(&format!("{path}/{EXPORT}")).await?;
@@ -138,7 +138,7 @@ impl Tenants {
                 "apiVersion": "cert-manager.io/v1", "kind": kind, "metadata": {"name": "itself"},
                 "spec": {"selfSigned": {}},
             });
-            client.post(&within(&name, &path), &issuer).await?;
+            client.post(&path_in_tenant(&name, &path), &issuer).await?;
             let certificate = json!({
                 "apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": "quay"},
                 "spec": {
@@ -147,7 +147,7 @@ impl Tenants {
                     "issuerRef": {"name": "itself", "kind": kind, "group": "cert-manager.io"},
                 },
             });
-            client.post(&within(&name, CERTIFICATES), &certificate).await
+            client.post(&path_in_tenant(&name, CERTIFICATES), &certificate).await
         })
     }
 
@@ -157,9 +157,9 @@ impl Tenants {
         self.each(|client, name| async move {
             until(end.saturating_duration_since(Instant::now()), || async {
                 alive()?;
-                let found = client.get(&within(&name, &format!("{CERTIFICATES}/quay"))).await?;
+                let found = client.get(&path_in_tenant(&name, &format!("{CERTIFICATES}/quay"))).await?;
                 ensure!(is_true(&found, "Ready"), "{}", found["status"]);
-                client.get(&within(&name, "api/v1/namespaces/default/secrets/quay")).await.map(drop)
+                client.get(&path_in_tenant(&name, "api/v1/namespaces/default/secrets/quay")).await.map(drop)
             })
             .await
         })
@@ -171,7 +171,7 @@ impl Tenants {
         self.each(|client, name| {
             let seen = &seen;
             async move {
-                let found = client.get(&within(&name, "api/v1/secrets")).await?;
+                let found = client.get(&path_in_tenant(&name, "api/v1/secrets")).await?;
                 let items = found["items"].as_array().cloned().unwrap_or_default();
                 let own: Vec<_> = items.iter().filter(|item| item["type"] == "kubernetes.io/tls").collect();
                 ensure!(own.len() == 1 && own[0]["metadata"]["name"] == "quay", "{own:?}");
@@ -179,9 +179,9 @@ impl Tenants {
                 ensure!(!text.contains("--default"), "names of the view are not stored: {text}");
                 let certificate = own[0]["data"]["tls.crt"].as_str().unwrap_or_default().to_owned();
                 ensure!(seen.lock().expect("no check panics").insert(certificate), "it is that of another");
-                let all = client.get(&within(&name, "apis/cert-manager.io/v1/certificaterequests")).await?;
+                let all = client.get(&path_in_tenant(&name, "apis/cert-manager.io/v1/certificaterequests")).await?;
                 ensure!(all["items"].as_array().is_some_and(|items| items.len() == 1), "{all}");
-                let spaces = client.get(&within(&name, "api/v1/namespaces")).await?;
+                let spaces = client.get(&path_in_tenant(&name, "api/v1/namespaces")).await?;
                 ensure!(!spaces.to_string().contains("--default"), "{spaces}");
                 Ok(())
             }
@@ -192,7 +192,7 @@ impl Tenants {
     pub(super) fn renews(&self, alive: &(dyn Fn() -> Result<()> + Sync), limit: Duration) -> Result<()> {
         let first = Self { names: self.names[..1].to_vec(), ..Self::at(self.config.clone())? };
         first.each(|client, name| async move {
-            let path = within(&name, "api/v1/namespaces/default/secrets/quay");
+            let path = path_in_tenant(&name, "api/v1/namespaces/default/secrets/quay");
             client.0.send(Method::DELETE, &path, "{}".into()).await?.success().map(drop)
         })?;
         first.until_served(alive, limit)

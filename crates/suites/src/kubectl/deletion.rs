@@ -71,7 +71,7 @@ fn family(context: &KubectlContext, owner: &str, child: &str, block: bool) -> Re
     Ok(())
 }
 
-fn gone(context: &KubectlContext, object: &str) -> Result<()> {
+fn wait_until_gone(context: &KubectlContext, object: &str) -> Result<()> {
     poll::until("garbage collection", Duration::from_secs(60), || {
         context.refuses(&format!("get {object}"), "", &["(NotFound)"])
     })
@@ -80,14 +80,14 @@ fn gone(context: &KubectlContext, object: &str) -> Result<()> {
 fn background(context: &KubectlContext) -> Result<()> {
     family(context, "parent-b", "child-b", false)?;
     context.kubectl.run("delete cm/parent-b")?;
-    gone(context, "cm/child-b")
+    wait_until_gone(context, "cm/child-b")
 }
 
 fn orphan(context: &KubectlContext) -> Result<()> {
     family(context, "parent-o", "child-o", false)?;
     let slow = context.kubectl.within(Duration::from_secs(90));
     slow.run("delete cm/parent-o --cascade=orphan")?;
-    gone(context, "cm/parent-o")?;
+    wait_until_gone(context, "cm/parent-o")?;
     context.path_is("cm/child-o", "{.metadata.ownerReferences}", "")
 }
 
@@ -103,8 +103,8 @@ fn foreground(context: &KubectlContext) -> Result<()> {
     })?;
     context.path_is("cm/parent-f", "{.metadata.finalizers}", r#"["foregroundDeletion"]"#)?;
     context.kubectl.run_args(&["patch", "cm/child-f", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
-    gone(context, "cm/child-f")?;
-    gone(context, "cm/parent-f")
+    wait_until_gone(context, "cm/child-f")?;
+    wait_until_gone(context, "cm/parent-f")
 }
 
 fn deployment(context: &KubectlContext) -> Result<()> {

@@ -52,12 +52,12 @@ pub(super) fn adopt(mode: AdoptionMode, upstream: &UpstreamObject, found: &Value
     let different = differences(found, &body);
     if mode == AdoptionMode::IfNoDiff && !different.is_empty() {
         let how = format!("{}: Always overwrites them", annotations::ADOPT);
-        return refuse(format!("is not adopted, since fields differ: {}; {how}", named(&different)));
+        return refuse(format!("is not adopted, since fields differ: {}; {how}", field_list(&different)));
     }
     let may_restart = object::annotation(&upstream.object, annotations::ADOPT_RESTART) == Some("true");
     if restarts_pods(found, &body) && !may_restart {
         let fields =
-            if different.is_empty() { String::new() } else { format!("; fields differ: {}", named(&different)) };
+            if different.is_empty() { String::new() } else { format!("; fields differ: {}", field_list(&different)) };
         let how = format!("allow it with {}: \"true\"", annotations::ADOPT_RESTART);
         return refuse(format!("its adoption would restart its pods, since their template gets labels: {how}{fields}"));
     }
@@ -107,7 +107,7 @@ fn differ(actual: &Value, wanted: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-fn named(fields: &[String]) -> String {
+fn field_list(fields: &[String]) -> String {
     let more = fields.len().saturating_sub(MAX_NAMED);
     let named: Vec<&str> = fields.iter().take(MAX_NAMED).map(String::as_str).collect();
     if more == 0 { named.join(", ") } else { format!("{}, and {more} more", named.join(", ")) }

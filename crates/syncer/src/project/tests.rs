@@ -32,7 +32,7 @@ fn downstream(template: &Value, handed_on: bool, replicas: i64) -> Value {
     set
 }
 
-fn shown(set: &Value, deployment: &Value, cluster: &str) -> Value {
+fn projected_replica_set(set: &Value, deployment: &Value, cluster: &str) -> Value {
     let (key, _) = self::deployment();
     let origin = ProjectionOrigin { name: cluster, uid: &uid(cluster) };
     replica_set(set, "default", ProjectionOwner { key: &key, object: deployment }, true, origin).unwrap()
@@ -44,7 +44,8 @@ fn a_template_has_one_upstream_replica_set_despite_other_downstream_names() {
     let template = deployment["spec"]["template"].clone();
     let (east, mut west) = (downstream(&template, true, 2), downstream(&template, true, 3));
     west["metadata"]["name"] = json!("web-other");
-    let (east, west) = (shown(&east, &deployment, "east"), shown(&west, &deployment, "west"));
+    let (east, west) =
+        (projected_replica_set(&east, &deployment, "east"), projected_replica_set(&west, &deployment, "west"));
     assert_eq!(object::name(&east), object::name(&west));
     assert_eq!(east["spec"]["template"]["spec"], template["spec"], "as it is written upstream");
     let hash = &east["spec"]["selector"]["matchLabels"]["pod-template-hash"];
@@ -105,7 +106,7 @@ fn an_older_template_is_shown_without_added_fields() {
     let (_, deployment) = deployment();
     let old = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
     for handed_on in [true, false] {
-        let set = shown(&downstream(&old, handed_on, 0), &deployment, "east");
+        let set = projected_replica_set(&downstream(&old, handed_on, 0), &deployment, "east");
         let template = &set["spec"]["template"];
         assert_eq!(template["spec"]["containers"][0]["image"], "i:1");
         assert_eq!(template["metadata"]["labels"].as_object().unwrap().len(), 2, "app and the hash");
@@ -116,7 +117,7 @@ fn an_older_template_is_shown_without_added_fields() {
 #[test]
 fn pods_are_owned_by_upstream_objects() {
     let (_, deployment) = deployment();
-    let set = shown(&downstream(&deployment["spec"]["template"], true, 1), &deployment, "east");
+    let set = projected_replica_set(&downstream(&deployment["spec"]["template"], true, 1), &deployment, "east");
     let (key, mut set_upstream) = (self::deployment().0, set.clone());
     object::metadata_mut(&mut set_upstream).insert("uid".into(), json!("up-rs"));
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-7c9f-abcde", "namespace": "default-x", "uid": "down-p",

@@ -72,7 +72,7 @@ fn badness(name: &str, status: &str) -> u8 {
 }
 
 fn worst(name: &str, before: &Value, copies: &[CopyStatus]) -> Option<Value> {
-    let candidates = copies.iter().filter_map(|copy| Some((copy, seen(name, before, copy)?)));
+    let candidates = copies.iter().filter_map(|copy| Some((copy, condition_of_copy(name, before, copy)?)));
     let (copy, mut condition) = candidates.reduce(|worst, next| {
         let worse = badness(name, text(&next.1, "status")) > badness(name, text(&worst.1, "status"));
         if worse { next } else { worst }
@@ -85,7 +85,7 @@ fn worst(name: &str, before: &Value, copies: &[CopyStatus]) -> Option<Value> {
 }
 
 /// The condition of one copy: its own, or `Unknown` where the copy cannot be seen or has not got so far.
-fn seen(name: &str, before: &Value, copy: &CopyStatus) -> Option<Value> {
+fn condition_of_copy(name: &str, before: &Value, copy: &CopyStatus) -> Option<Value> {
     let own = of(copy).find(|condition| text(condition, "type") == name).cloned();
     match (own, &copy.failed) {
         (_, Some((reason, message))) if reason == UNREACHABLE => {

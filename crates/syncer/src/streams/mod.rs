@@ -146,7 +146,7 @@ async fn ask(client: &Client, pod: &DownstreamPod, asked: &StreamRequest<'_>) ->
 }
 
 fn downstream(asked: &StreamRequest<'_>, path: &str) -> Result<Request<Body>, StreamError> {
-    let (subresource, query) = (asked.subresource, query::known(asked.options, asked.query));
+    let (subresource, query) = (asked.subresource, query::known_options(asked.options, asked.query));
     let mark = if query.is_empty() { "" } else { "?" };
     let request = Request::builder().method(asked.method.clone()).uri(format!("{path}/{subresource}{mark}{query}"));
     let mut request = request.body(Body::empty()).map_err(|error| StreamError::Garbled(error.to_string()))?;

@@ -1,7 +1,7 @@
 //! Query parameters that are passed downstream.
 
 /// The pairs of `query` whose key is one of `options`, as they were written.
-pub(super) fn known(options: &[&str], query: &str) -> String {
+pub(super) fn known_options(options: &[&str], query: &str) -> String {
     let is_known = |pair: &&str| options.contains(&pair.split('=').next().unwrap_or_default());
     query.split('&').filter(is_known).collect::<Vec<_>>().join("&")
 }
@@ -19,7 +19,7 @@ mod tests {
             ("comm%61nd=sh", ""),
             ("", ""),
         ] {
-            assert_eq!(known(&options, query), expected);
+            assert_eq!(known_options(&options, query), expected);
         }
     }
 }

@@ -136,7 +136,7 @@ fn question<'a>(subresource: &'a str, headers: &'a HeaderMap) -> StreamRequest<'
     StreamRequest { subresource, options: &["command", "stdin"], method: Method::POST, query: "", headers }
 }
 
-async fn asked(
+async fn recorded_request(
     stream: &str,
     headers: &HeaderMap,
     uid_downstream: &str,
@@ -174,7 +174,7 @@ async fn an_upgraded_connection_carries_bytes_both_ways_and_no_credentials_of_th
 
 #[tokio::test]
 async fn logs_come_as_a_body() {
-    let opened = asked("log", &HeaderMap::new(), "downstream", |_| answer(200, "a line\n")).await.unwrap();
+    let opened = recorded_request("log", &HeaderMap::new(), "downstream", |_| answer(200, "a line\n")).await.unwrap();
     let OpenedStream::Body(body) = opened else { panic!("{opened:?}") };
     assert_eq!(body.collect().await.unwrap().to_bytes(), "a line\n");
 }
@@ -214,7 +214,8 @@ async fn refusals_are_distinguished() {
         ("a pod that went meanwhile", |_| status(404, "NotFound", "pods \"web-1\" not found"), "answered 404"),
     ];
     for (case, answer, expected) in refused {
-        let error = asked("exec", &upgrading("websocket"), "downstream", answer).await.unwrap_err().to_string();
+        let error =
+            recorded_request("exec", &upgrading("websocket"), "downstream", answer).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{case}: {error}");
     }
 }
@@ -222,7 +223,7 @@ async fn refusals_are_distinguished() {
 #[tokio::test]
 async fn kubelet_output_is_forwarded_within_a_bound() {
     let long: Answer = |_| answer(500, &"x".repeat(1 << 20));
-    let opened = asked("exec", &upgrading("SPDY/3.1"), "downstream", long).await.unwrap();
+    let opened = recorded_request("exec", &upgrading("SPDY/3.1"), "downstream", long).await.unwrap();
     let OpenedStream::Text(code, text) = opened else { panic!("{opened:?}") };
     assert_eq!((code.as_u16(), text.len()), (500, 1024));
 }

@@ -40,7 +40,7 @@ fn failure(stage: &SyncStage, key: &ObjectKey) -> String {
     }
 }
 
-fn told(stage: &SyncStage) -> Vec<CustomKindStatus> {
+fn custom_kind_statuses(stage: &SyncStage) -> Vec<CustomKindStatus> {
     stage.upstream.cluster().and_then(|report| report.custom_kinds).unwrap_or_default()
 }
 
@@ -50,7 +50,10 @@ async fn a_custom_resource_lives_as_a_copy_and_its_status_comes_back() {
     cluster.put("customresourcedefinitions", definition("foreign"));
     let stage = stage(&cluster).await;
     allow(&stage, &["Widget"], Vec::new());
-    stage.until("the kind is reported", async |s| told(s).iter().any(|kind| kind.versions == ["v1"])).await.unwrap();
+    stage
+        .until("the kind is reported", async |s| custom_kind_statuses(s).iter().any(|kind| kind.versions == ["v1"]))
+        .await
+        .unwrap();
     let key = place(&stage, json!({"color": "red", "pods": {"containers": [{"name": "c"}]}}));
     stage.until("the copy is there", async |_| cluster.all("widgets").len() == 1).await.unwrap();
     let mut copy = cluster.all("widgets").remove(0);
@@ -115,7 +118,7 @@ async fn unsyncable_kinds_are_refused_with_the_reason() {
     cluster.put("customresourcedefinitions", definition("foreign"));
     stage.until("a field is not known", async |s| failure(s, &key) == "Invalid").await.unwrap();
     assert!(cluster.all("widgets").is_empty(), "nothing of it gets lost unseen");
-    let bolt = told(&stage).into_iter().find(|kind| kind.kind == "Bolt").unwrap();
+    let bolt = custom_kind_statuses(&stage).into_iter().find(|kind| kind.kind == "Bolt").unwrap();
     assert_eq!((bolt.versions.len(), bolt.message.as_str()), (0, "it is cluster-scoped there"));
     place(&stage, json!({"color": "red"}));
     stage.until("the copy is there", async |_| cluster.all("widgets").len() == 1).await.unwrap();
@@ -322,7 +325,10 @@ async fn names_that_are_too_long_are_not_reported() {
     });
     let stage = stage(&cluster).await;
     allow(&stage, &["*"], Vec::new());
-    stage.until("the kind is reported", async |s| told(s).iter().any(|kind| kind.kind == "Widget")).await.unwrap();
-    assert!(told(&stage).iter().all(|kind| kind.kind.len() + kind.resource.len() < 100));
+    stage
+        .until("the kind is reported", async |s| custom_kind_statuses(s).iter().any(|kind| kind.kind == "Widget"))
+        .await
+        .unwrap();
+    assert!(custom_kind_statuses(&stage).iter().all(|kind| kind.kind.len() + kind.resource.len() < 100));
     stage.handle.stop().await;
 }

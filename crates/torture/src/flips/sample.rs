@@ -116,7 +116,7 @@ impl Sample {
                 match answer.status {
                     StatusCode::OK => looked += self.judge(name, Some(&serde_json::from_slice(&answer.body)?))?,
                     StatusCode::NOT_FOUND => looked += self.judge(name, None)?,
-                    status => looked.told += usize::from(told(status, &answer.body)?),
+                    status => looked.told += usize::from(is_error_status(status, &answer.body)?),
                 }
             }
             let answer = client.send(Method::GET, COLLECTION, Bytes::new()).await;
@@ -124,7 +124,7 @@ impl Sample {
             let answer = match answer {
                 Ok(answer) if answer.status == StatusCode::OK => answer,
                 Ok(answer) => {
-                    looked.told += usize::from(told(answer.status, &answer.body)?);
+                    looked.told += usize::from(is_error_status(answer.status, &answer.body)?);
                     return Ok(looked);
                 }
                 Err(_) => {
@@ -159,7 +159,7 @@ impl Sample {
 }
 
 /// The body is an error Status.
-fn told(status: StatusCode, body: &[u8]) -> Result<bool> {
+fn is_error_status(status: StatusCode, body: &[u8]) -> Result<bool> {
     ensure!(status.is_server_error(), "a read was answered {status}: {}", String::from_utf8_lossy(body));
     Ok(true)
 }

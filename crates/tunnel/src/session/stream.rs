@@ -39,7 +39,7 @@ impl TunnelStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let end = state.end.as_ref().map(super::SessionEnd::of_stream);
-        let Some(stream) = state.streams.get_mut(&id) else { return Poll::Ready(Err(gone())) };
+        let Some(stream) = state.streams.get_mut(&id) else { return Poll::Ready(Err(stream_gone())) };
         if !stream.received.is_empty() {
             let bytes = state.read(id, buffer.remaining());
             buffer.put_slice(&bytes);
@@ -65,7 +65,7 @@ impl TunnelStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let end = state.end.as_ref().map(super::SessionEnd::of_stream);
-        let Some(stream) = state.streams.get_mut(&id) else { return Poll::Ready(Err(gone())) };
+        let Some(stream) = state.streams.get_mut(&id) else { return Poll::Ready(Err(stream_gone())) };
         if let Some(reason) = &stream.failure {
             return Poll::Ready(Err(reset(reason)));
         }
@@ -91,7 +91,7 @@ fn reset(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, reason.to_owned())
 }
 
-fn gone() -> io::Error {
+fn stream_gone() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the stream is gone")
 }
 

@@ -203,7 +203,7 @@ impl<'d> PatchTarget<'d> {
             Self::Element(list, key) => {
                 let at = number(&key).map_err(|why| format!("value was not a proper array index: '{key}': {why}"))?;
                 // Negative indices count from after the last element.
-                let at = within(at, list.len() + 1)?;
+                let at = list_position(at, list.len() + 1)?;
                 budget.take_moved(list.len() - at)?;
                 list.insert(at, value);
             }
@@ -238,11 +238,11 @@ impl<'d> PatchTarget<'d> {
 
 /// Returns the index of an existing element.
 fn present(key: &str, length: usize) -> Result<usize, String> {
-    within(number(key)?, length)
+    list_position(number(key)?, length)
 }
 
 /// Returns the position of an index in a list of this length; negative ones count from the end.
-fn within(index: i64, length: usize) -> Result<usize, String> {
+fn list_position(index: i64, length: usize) -> Result<usize, String> {
     let at = match usize::try_from(index) {
         Ok(at) => Some(at),
         Err(_) => usize::try_from(index.unsigned_abs()).ok().and_then(|back| length.checked_sub(back)),

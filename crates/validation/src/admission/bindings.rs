@@ -11,17 +11,17 @@ const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
 pub(super) fn validating(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
-    both(&spec, errors);
+    check_policy_and_parameters(&spec, errors);
     actions(&spec, errors);
 }
 
 pub(super) fn mutating(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
-    both(&spec, errors);
+    check_policy_and_parameters(&spec, errors);
     matching::only_mutable(&spec.child("matchResources"), errors);
 }
 
-fn both(spec: &At<'_>, errors: &mut Errors) {
+fn check_policy_and_parameters(spec: &At<'_>, errors: &mut Errors) {
     spec.needs_to_follow("policyName", names::dns_subdomain, errors);
     if let Some(reference) = spec.present("paramRef") {
         parameters(&reference, errors);

@@ -176,7 +176,7 @@ fn audit(policy: &At<'_>, spec: &At<'_>, compiler: &PolicyCompiler, errors: &mut
     let list = "auditAnnotations";
     if spec.count(list) > MAX_AUDIT {
         let why = format!("must not have more than {MAX_AUDIT} auditAnnotations");
-        let shown = internal::shown("[]AuditAnnotation", spec.get(list));
+        let shown = internal::printed_value("[]AuditAnnotation", spec.get(list));
         errors.push(FieldError::invalid_shown(spec.path(list), &shown, &why));
     }
     let (name, mut taken) = (policy.child("metadata").text("name"), HashSet::new());

@@ -23,7 +23,7 @@ pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
             None => errors.required(strategy.path("rollingUpdate"), ""),
         },
         _ => {
-            let shown = internal::shown("DaemonSetUpdateStrategy", strategy.value);
+            let shown = internal::printed_value("DaemonSetUpdateStrategy", strategy.value);
             errors.push(FieldError::not_supported_shown(&strategy.path, &shown, &["RollingUpdate", "OnDelete"]));
         }
     }

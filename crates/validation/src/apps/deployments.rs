@@ -21,7 +21,7 @@ pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
 fn template(spec: &At<'_>, errors: &mut Errors) {
     selector(spec, "deployment", errors);
     let Some(()) = selects(spec, false, errors) else {
-        let shown = internal::shown("LabelSelector", spec.get("selector"));
+        let shown = internal::printed_value("LabelSelector", spec.get("selector"));
         errors.push(FieldError::invalid_shown(spec.path("selector"), &shown, "invalid label selector"));
         return;
     };
@@ -49,7 +49,7 @@ fn strategy(at: &At<'_>, errors: &mut Errors) {
             selectors::at_most_100_percent(&unavailable, errors);
         }
         _ => {
-            let shown = internal::shown("DeploymentStrategy", at.value);
+            let shown = internal::printed_value("DeploymentStrategy", at.value);
             errors.push(FieldError::not_supported_shown(&at.path, &shown, &["Recreate", "RollingUpdate"]));
         }
     }

@@ -73,7 +73,7 @@ fn selector(spec: &At<'_>, name: &str, errors: &mut Errors) {
 
 fn not_empty(selector: &At<'_>, name: &str, errors: &mut Errors) {
     if selectors::is_empty(selector) {
-        let shown = internal::shown("LabelSelector", selector.value);
+        let shown = internal::printed_value("LabelSelector", selector.value);
         let why = format!("empty selector is invalid for {name}");
         errors.push(FieldError::invalid_shown(&selector.path, &shown, &why));
     }
@@ -102,7 +102,7 @@ pub(super) fn keeps_running(template: &At<'_>, name: &str, errors: &mut Errors) 
 fn same_selector(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec").child("selector"), new.child("spec").child("selector"));
     if !is_same(before.value, after.value) {
-        let shown = internal::shown("*LabelSelector", after.value);
+        let shown = internal::printed_value("*LabelSelector", after.value);
         errors.push(FieldError::invalid_shown(&after.path, &shown, super::view::IMMUTABLE));
     }
 }

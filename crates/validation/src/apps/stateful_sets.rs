@@ -55,7 +55,7 @@ fn strategy(at: &At<'_>, errors: &mut Errors) {
         "" => errors.required(&at.path, ""),
         "OnDelete" => {
             if let Some(rolling) = at.present("rollingUpdate") {
-                let shown = internal::shown("RollingUpdateStatefulSetStrategy", rolling.value);
+                let shown = internal::printed_value("RollingUpdateStatefulSetStrategy", rolling.value);
                 let why = "only allowed for updateStrategy 'RollingUpdate'";
                 errors.push(FieldError::invalid_shown(&rolling.path, &shown, why));
             }
@@ -72,7 +72,7 @@ fn strategy(at: &At<'_>, errors: &mut Errors) {
             }
         }
         _ => {
-            let shown = internal::shown("StatefulSetUpdateStrategy", at.value);
+            let shown = internal::printed_value("StatefulSetUpdateStrategy", at.value);
             let why = "must be 'RollingUpdate' or 'OnDelete'";
             errors.push(FieldError::invalid_shown(&at.path, &shown, why));
         }
@@ -86,7 +86,7 @@ fn template(spec: &At<'_>, extent: Extent, errors: &mut Errors) {
     let fits = if selector.is_missing() { Some(false) } else { selectors::matches(selector.value, labels.value) };
     match fits {
         None => {
-            let shown = internal::shown("LabelSelector", selector.value);
+            let shown = internal::printed_value("LabelSelector", selector.value);
             errors.push(FieldError::invalid_shown(&selector.path, &shown, ""));
             return;
         }

@@ -42,7 +42,7 @@ fn check(object: &At<'_>, old: &Value, errors: &mut Errors) {
     let template = spec.child("jobTemplate").child("spec");
     jobs::check_spec(&template, errors);
     if let Some(selector) = template.present("selector") {
-        let shown = internal::shown("LabelSelector", selector.value);
+        let shown = internal::printed_value("LabelSelector", selector.value);
         errors.push(FieldError::invalid_shown(&selector.path, &shown, "`selector` will be auto-generated"));
     }
     if template.flag("manualSelector") {

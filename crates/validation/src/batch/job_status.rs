@@ -141,7 +141,7 @@ fn finished(step: &Step<'_>, errors: &mut Errors) {
     let pods = new.child("uncountedTerminatedPods");
     let left = pods.count("failed") + pods.count("succeeded");
     if (turned || step.changed(&["uncountedTerminatedPods"])) && left > 0 {
-        let shown = internal::shown("UncountedTerminatedPods", pods.value);
+        let shown = internal::printed_value("UncountedTerminatedPods", pods.value);
         errors.push(FieldError::invalid_shown(&pods.path, &shown, "must be empty for finished job"));
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn generated_selector(old: Option<&At<'_>>, object: &At<'_>, errors: 
     }
     let wanted: Value = all.iter().map(|(key, wanted)| ((*key).to_owned(), Value::from(*wanted))).collect();
     if selectors::matches(spec.get("selector"), &wanted) == Some(false) {
-        let shown = internal::shown("LabelSelector", spec.get("selector"));
+        let shown = internal::printed_value("LabelSelector", spec.get("selector"));
         errors.push(FieldError::invalid_shown(spec.path("selector"), &shown, "`selector` not auto-generated"));
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn check_spec(spec: &At<'_>, errors: &mut Errors) {
         match spec.text("completionMode") {
             "Indexed" => failure_policy::success(spec, &policy, errors),
             _ => {
-                let shown = internal::shown("SuccessPolicy", policy.value);
+                let shown = internal::printed_value("SuccessPolicy", policy.value);
                 errors.push(FieldError::invalid_shown(&policy.path, &shown, "requires indexed completion mode"));
             }
         }
@@ -202,7 +202,7 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     completions(&before, &after, errors);
     let frozen = |name: &str, kind: &str, errors: &mut Errors| {
         if !is_same(before.get(name), after.get(name)) {
-            let shown = internal::shown(kind, after.get(name));
+            let shown = internal::printed_value(kind, after.get(name));
             errors.push(FieldError::invalid_shown(after.path(name), &shown, IMMUTABLE));
         }
     };
@@ -236,14 +236,14 @@ fn template(old: &At<'_>, after: &At<'_>, errors: &mut Errors) {
     let is = after.child("template");
     if !waits {
         if was != *is.value {
-            let shown = internal::shown("PodTemplateSpec", is.value);
+            let shown = internal::printed_value("PodTemplateSpec", is.value);
             errors.push(FieldError::invalid_shown(&is.path, &shown, IMMUTABLE));
         }
         return;
     }
     take_over(&mut was, is.value);
     if was["spec"] != *is.get("spec") {
-        let shown = internal::shown("PodSpec", is.get("spec"));
+        let shown = internal::printed_value("PodSpec", is.get("spec"));
         errors.push(FieldError::invalid_shown(is.path("spec"), &shown, IMMUTABLE));
     }
 }

@@ -158,7 +158,7 @@ fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     }
     for (name, shown) in FIXED.into_iter().filter(|(name, _)| !is_same(old.get(name), new.get(name))) {
         let form = FORMS.iter().find(|(known, _)| *known == name).map_or("string", |(_, form)| form);
-        let value = internal::shown(form, new.get(name));
+        let value = internal::printed_value(form, new.get(name));
         errors.push(FieldError::invalid_shown(shown, &value, super::super::view::IMMUTABLE));
     }
 }

@@ -96,7 +96,7 @@ fn taints(list: &At<'_>, errors: &mut Errors) {
         }
         taint.one_of("effect", &pods::TAINT_EFFECTS, errors);
         if !taken.insert((taint.text("effect"), taint.text("key"))) {
-            let shown = internal::shown("Taint", taint.value);
+            let shown = internal::printed_value("Taint", taint.value);
             let why = "taints must be unique by key and effect pair";
             errors.push(FieldError::duplicate_shown(&taint.path, &shown, why));
         }
@@ -155,7 +155,7 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let mut taken: HashMap<String, ()> = HashMap::new();
     for address in status.items("addresses") {
         if taken.insert(address.value.to_string(), ()).is_some() {
-            let shown = internal::shown("NodeAddress", address.value);
+            let shown = internal::printed_value("NodeAddress", address.value);
             errors.push(FieldError::duplicate_shown(&address.path, &shown, ""));
         }
     }
@@ -196,7 +196,7 @@ fn fixed(before: &At<'_>, after: &At<'_>, errors: &mut Errors) {
 /// Validates the source of a node's configuration; a status also names the state that was read.
 fn config_source(source: &At<'_>, of_status: bool, errors: &mut Errors) {
     let Some(map) = source.present("configMap") else {
-        let shown = internal::shown("NodeConfigSource", source.value);
+        let shown = internal::printed_value("NodeConfigSource", source.value);
         let why = "exactly one reference subfield must be non-nil";
         errors.push(FieldError::invalid_shown(&source.path, &shown, why));
         return;

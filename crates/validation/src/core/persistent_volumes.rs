@@ -269,7 +269,7 @@ fn affinity(before: &At<'_>, after: &At<'_>, errors: &mut Errors) {
     if old.is_missing() || is_renamed(old.value, new.value) {
         return;
     }
-    let shown = internal::shown("*VolumeNodeAffinity", new.value);
+    let shown = internal::printed_value("*VolumeNodeAffinity", new.value);
     let why = format!("{IMMUTABLE}, except for updating from beta label to GA");
     errors.push(super::super::FieldError::invalid_shown("nodeAffinity", &shown, &why));
 }

@@ -88,7 +88,7 @@ fn scope_selector(spec: &At<'_>, selector: &At<'_>, errors: &mut Errors) {
             errors.invalid(path.child("scopeName"), &scope.into(), "unsupported scope");
         }
         for _ in misfits(spec, scope) {
-            let shown = internal::shown("ScopeSelector", selector.value);
+            let shown = internal::printed_value("ScopeSelector", selector.value);
             errors.push(FieldError::invalid_shown(&path, &shown, "unsupported scope applied to resource"));
         }
         let only_exists = SCOPES.contains(&scope) && !matches!(scope, "PriorityClass" | "VolumeAttributesClass");

@@ -29,7 +29,7 @@ fn fixed(name: &str, spec: &At<'_>, errors: &mut Errors) {
         "catch-all" if *spec.value != catch_all() => "spec of 'catch-all' must equal the fixed value",
         _ => return,
     };
-    let shown = internal::shown("PriorityLevelConfigurationSpec", spec.value);
+    let shown = internal::printed_value("PriorityLevelConfigurationSpec", spec.value);
     errors.push(FieldError::invalid_shown(&spec.path, &shown, why));
 }
 

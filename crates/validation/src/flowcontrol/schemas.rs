@@ -43,7 +43,7 @@ pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
     let (name, spec) = (object.child("metadata").text("name"), object.child("spec"));
     self::spec(name, &spec, errors);
     if FIXED.iter().any(|(known, fixed)| *known == name && fixed != spec.value) {
-        let shown = internal::shown("FlowSchemaSpec", spec.value);
+        let shown = internal::printed_value("FlowSchemaSpec", spec.value);
         let why = format!("spec of '{name}' must equal the fixed value");
         errors.push(FieldError::invalid_shown(&spec.path, &shown, &why));
     }
@@ -63,7 +63,7 @@ fn spec(name: &str, spec: &At<'_>, errors: &mut Errors) {
     }
     let method = spec.child("distinguisherMethod");
     if !method.is_missing() && !METHODS.contains(&method.text("type")) {
-        let shown = internal::shown("FlowDistinguisherMethod", method.value);
+        let shown = internal::printed_value("FlowDistinguisherMethod", method.value);
         errors.push(FieldError::not_supported_shown(method.path("type"), &shown, &METHODS));
     }
     let level = spec.child("priorityLevelConfiguration");

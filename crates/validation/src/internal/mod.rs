@@ -24,7 +24,7 @@ enum Json {
 
 /// Returns the value of a type (`PodSpec`, `[]PodIP`) as JSON on one line. Types that are not known are shown as they
 /// are.
-pub(super) fn shown(kind: &str, value: &Value) -> String {
+pub(super) fn printed_value(kind: &str, value: &Value) -> String {
     let mut out = String::new();
     internal(kind, value).write(&mut out, None);
     out
@@ -191,7 +191,7 @@ mod tests {
             ("[]PodIP", json!([{"ip": "1.2.3.4"}]), r#"[{"IP":"1.2.3.4"}]"#),
             ("", json!({"b": 1}), r#"{"b":1}"#),
         ] {
-            assert_eq!(shown(kind, &value), expected);
+            assert_eq!(printed_value(kind, &value), expected);
         }
     }
 

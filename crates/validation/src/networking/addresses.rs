@@ -20,7 +20,7 @@ pub(super) fn address(object: &At<'_>, errors: &mut Errors) {
 pub(super) fn address_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec").child("parentRef"), new.child("spec").child("parentRef"));
     if !is_same(before.value, after.value) {
-        let shown = internal::shown("*ParentReference", after.value);
+        let shown = internal::printed_value("*ParentReference", after.value);
         errors.push(FieldError::invalid_shown(&after.path, &shown, IMMUTABLE));
     }
 }
@@ -32,7 +32,7 @@ pub(super) fn cidrs(object: &At<'_>, errors: &mut Errors) {
         0 => return errors.required(path, "at least one CIDR required"),
         1 | 2 => {}
         _ => {
-            let shown = internal::shown("ServiceCIDRSpec", spec.value);
+            let shown = internal::printed_value("ServiceCIDRSpec", spec.value);
             return errors.push(FieldError::invalid_shown(path, &shown, "may only hold up to 2 values"));
         }
     }

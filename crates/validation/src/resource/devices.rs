@@ -98,7 +98,7 @@ fn attribute(at: &At<'_>, errors: &mut Errors) {
     let shown = match VALUES.iter().filter(|name| at.has(name)).count() {
         0 => "\"\"".to_owned(),
         1 => return,
-        _ => internal::shown("DeviceAttribute", at.value),
+        _ => internal::printed_value("DeviceAttribute", at.value),
     };
     errors.push(FieldError::invalid_shown(&at.path, &shown, "exactly one value must be specified"));
 }

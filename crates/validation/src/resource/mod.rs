@@ -79,7 +79,7 @@ fn template(object: &At<'_>, errors: &mut Errors) {
 /// Checks that the spec of an immutable object is unchanged.
 fn same_spec(kind: &str, old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if !is_same(old.get("spec"), new.get("spec")) {
-        let shown = internal::shown(kind, new.get("spec"));
+        let shown = internal::printed_value(kind, new.get("spec"));
         errors.push(FieldError::invalid_shown(new.path("spec"), &shown, IMMUTABLE));
     }
 }

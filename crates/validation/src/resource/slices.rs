@@ -77,7 +77,7 @@ fn nodes(spec: &At<'_>, errors: &mut Errors) {
         set.push("`nodeSelector`");
         core::node_selector(&selector, errors);
         if selector.count("nodeSelectorTerms") != 1 {
-            let shown = internal::shown("[]NodeSelectorTerm", selector.get("nodeSelectorTerms"));
+            let shown = internal::printed_value("[]NodeSelectorTerm", selector.get("nodeSelectorTerms"));
             let why = "must have exactly one node selector term";
             errors.push(FieldError::invalid_shown(selector.path("nodeSelectorTerms"), &shown, why));
         }

@@ -30,14 +30,14 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let allocation = status.child("allocation");
     let allocated: HashSet<Value> = allocation.child("devices").items("results").map(|one| device_id(&one)).collect();
     let device = |one: &At<'_>, errors: &mut Errors| device(&allocated, one, errors);
-    let twice = |at: &At<'_>, id: &Value| FieldError::duplicate_shown(&at.path, &shown(id), "");
+    let twice = |at: &At<'_>, id: &Value| FieldError::duplicate_shown(&at.path, &printed_id(id), "");
     parts::set_with_error(&status, "devices", usize::MAX, device, (device_id, twice), errors);
     reserved(&before, &status, new.child("metadata").has("deletionTimestamp"), errors);
     match (before.present("allocation"), allocation.is_missing()) {
         (_, true) => {}
         (None, false) => self::allocation(&devices, &allocation, errors),
         (Some(before), false) if !is_same(before.value, allocation.value) => {
-            let shown = internal::shown("AllocationResult", allocation.value);
+            let shown = internal::printed_value("AllocationResult", allocation.value);
             errors.push(FieldError::invalid_shown(&allocation.path, &shown, IMMUTABLE));
         }
         (Some(_), false) => {}
@@ -69,7 +69,7 @@ fn device_id(at: &At<'_>) -> Value {
 }
 
 /// Prints an id with its parts in kube-apiserver's order.
-fn shown(id: &Value) -> String {
+fn printed_id(id: &Value) -> String {
     let part = |name: &str| format!("{name:?}:{}", id.get(name).unwrap_or(&Value::Null));
     format!("{{{}}}", ["Driver", "Pool", "Device", "ShareID"].map(part).join(","))
 }
@@ -82,7 +82,7 @@ fn device(allocated: &HashSet<Value>, at: &At<'_>, errors: &mut Errors) {
     let id = device_id(at);
     if !allocated.contains(&id) {
         let why = "must be an allocated device in the claim";
-        errors.push(FieldError::invalid_shown(&at.path, &shown(&id), why));
+        errors.push(FieldError::invalid_shown(&at.path, &printed_id(&id), why));
     }
     if at.count("conditions") > MAX_CONDITIONS {
         errors.push(FieldError::too_many(at.path("conditions"), at.count("conditions"), MAX_CONDITIONS));

@@ -46,7 +46,7 @@ pub(super) fn attachment(object: &At<'_>, errors: &mut Errors) {
 
 pub(super) fn attachment_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
-        let shown = internal::shown("VolumeAttachmentSpec", new.get("spec"));
+        let shown = internal::printed_value("VolumeAttachmentSpec", new.get("spec"));
         errors.push(FieldError::invalid_shown("spec", &shown, IMMUTABLE));
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn node_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
         for after in named.get(before.text("name")).into_iter().flatten() {
             let (was, is) = (mutable(&before), mutable(after));
             if was != is {
-                let shown = internal::shown("CSINodeDriver", &is);
+                let shown = internal::printed_value("CSINodeDriver", &is);
                 errors.push(FieldError::invalid_shown(spec.path("drivers"), &shown, IMMUTABLE));
             }
         }
@@ -161,7 +161,7 @@ pub(super) fn capacity(object: &At<'_>, errors: &mut Errors) {
 
 pub(super) fn capacity_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if !is_same(old.get("nodeTopology"), new.get("nodeTopology")) {
-        let shown = internal::shown("*LabelSelector", new.get("nodeTopology"));
+        let shown = internal::printed_value("*LabelSelector", new.get("nodeTopology"));
         errors.push(FieldError::invalid_shown("nodeTopology", &shown, IMMUTABLE));
     }
     if old.text("storageClassName") != new.text("storageClassName") {

@@ -184,12 +184,12 @@ fn forbidden(field: &str, why: &str) -> StatusCause {
 
 fn unsupported(field: &str, value: &str, supported: &[&str]) -> StatusCause {
     let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
-    let message = format!("Unsupported value: {}: supported values: {}", shown(value), supported.join(", "));
+    let message = format!("Unsupported value: {}: supported values: {}", quoted_beginning(value), supported.join(", "));
     StatusCause { reason: "FieldValueNotSupported".into(), message, field: field.into() }
 }
 
 /// Quotes the beginning of a value.
-fn shown(value: &str) -> String {
+fn quoted_beginning(value: &str) -> String {
     go_quoted(&value[..value.floor_char_boundary(MAX_SHOWN)])
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<ResourceVersion>, Statu
     revision(text).ok_or_else(|| {
         Status::bad_request(format!(
             "invalid resource version: resourceVersion: Invalid value: {}: {}",
-            shown(text),
+            quoted_beginning(text),
             no_number(text)
         ))
     })
@@ -232,7 +232,7 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<ResourceVersion>, Statu
 /// # Errors
 /// 500 when it is malformed.
 pub(crate) fn parse_cached(text: &str) -> Result<Option<ResourceVersion>, Status> {
-    let why = || format!("resourceVersion: Invalid value: {}: {}", shown(text), no_number(text));
+    let why = || format!("resourceVersion: Invalid value: {}: {}", quoted_beginning(text), no_number(text));
     revision(text).ok_or_else(|| Status::new(Reason::Unknown, why()))
 }
 
@@ -244,5 +244,5 @@ fn revision(text: &str) -> Option<Option<ResourceVersion>> {
 pub(crate) fn no_number(text: &str) -> String {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let why = if is_number { "value out of range" } else { "invalid syntax" };
-    format!("strconv.ParseUint: parsing {}: {why}", shown(text))
+    format!("strconv.ParseUint: parsing {}: {why}", quoted_beginning(text))
 }

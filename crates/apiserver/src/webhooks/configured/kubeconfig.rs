@@ -43,13 +43,13 @@ pub(super) fn read(path: &Path) -> Result<WebhookKubeconfig, WebhookConfigError>
     }
     let tree = decode_any(MediaType::Yaml, &fs::read(path).map_err(file)?).map_err(wrong)?;
     let context_name = text(&tree, "current-context");
-    let context = named(&tree, "contexts", "context", context_name)
+    let context = entry_by_name(&tree, "contexts", "context", context_name)
         .ok_or_else(|| wrong(format!("has no context {context_name:?}, which current-context names")))?;
     let cluster_name = text(context, "cluster");
-    let cluster = named(&tree, "clusters", "cluster", cluster_name)
+    let cluster = entry_by_name(&tree, "clusters", "cluster", cluster_name)
         .ok_or_else(|| wrong(format!("has no cluster {cluster_name:?}")))?;
     let none = Value::Null;
-    let user = named(&tree, "users", "user", text(context, "user")).unwrap_or(&none);
+    let user = entry_by_name(&tree, "users", "user", text(context, "user")).unwrap_or(&none);
     for (place, field) in
         [(user, "exec"), (user, "auth-provider"), (cluster, "proxy-url"), (cluster, "tls-server-name")]
     {
@@ -148,7 +148,7 @@ impl KubeconfigFields<'_> {
 }
 
 /// Returns an entry of a list of named ones.
-fn named<'a>(tree: &'a Value, list: &str, field: &str, name: &str) -> Option<&'a Value> {
+fn entry_by_name<'a>(tree: &'a Value, list: &str, field: &str, name: &str) -> Option<&'a Value> {
     let entries = tree.get(list)?.as_array()?;
     entries.iter().find(|entry| text(entry, "name") == name)?.get(field)
 }

@@ -64,7 +64,7 @@ impl Key {
             Self::Int(number) => number.to_string(),
             Self::Uint(number) => format!("{number:#x}"),
             Self::Float(bits) => go_general(f64::from_bits(*bits)),
-            Self::Text(text) => go_quoted(shown(text)),
+            Self::Text(text) => go_quoted(beginning_of_key(text)),
         }
     }
 }
@@ -82,7 +82,7 @@ fn float_text(key: f64) -> String {
 pub(super) fn source(value: &Value) -> String {
     let whole = match value {
         Value::Null => "<nil>".into(),
-        Value::String(text) => go_quoted(shown(text)),
+        Value::String(text) => go_quoted(beginning_of_key(text)),
         Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).map_or(number.to_string(), go_general),
         Value::Bool(truth) => truth.to_string(),
         Value::Array(items) => {
@@ -90,12 +90,13 @@ pub(super) fn source(value: &Value) -> String {
             format!("[]interface {{}}{{{}}}", items.join(", "))
         }
         Value::Object(entries) => {
-            let entry = |(key, value): (&String, &Value)| format!("{}:{}", go_quoted(shown(key)), inner(value));
+            let entry =
+                |(key, value): (&String, &Value)| format!("{}:{}", go_quoted(beginning_of_key(key)), inner(value));
             let entries: Vec<String> = entries.iter().take(MAX_SHOWN).map(entry).collect();
             format!("map[interface {{}}]interface {{}}{{{}}}", entries.join(", "))
         }
     };
-    shown(&whole).to_owned()
+    beginning_of_key(&whole).to_owned()
 }
 
 /// Returns a value inside of another one.
@@ -103,6 +104,6 @@ fn inner(value: &Value) -> String {
     if value.is_null() { "interface {}(nil)".into() } else { source(value) }
 }
 
-fn shown(text: &str) -> &str {
+fn beginning_of_key(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_SHOWN)]
 }

@@ -59,7 +59,7 @@ impl Tag {
 
 /// Returns the value of a scalar without quotes and tag.
 pub(super) fn plain(text: &str) -> Scalar<'_> {
-    found(text).unwrap_or(Scalar::Text(text.into()))
+    typed_scalar(text).unwrap_or(Scalar::Text(text.into()))
 }
 
 /// Returns the value of a scalar with a tag. A tag that Go does not know makes it a string.
@@ -77,7 +77,7 @@ pub(super) fn tagged(tag: Tag, text: &str) -> Result<Scalar<'_>, String> {
         Tag::Null => "null",
         Tag::Timestamp => "timestamp",
     };
-    match (tag, named(plain(text))) {
+    match (tag, with_tag(plain(text))) {
         (Tag::Float, (_, Scalar::Int(number))) => Ok(Scalar::Float(number as f64)),
         (_, (is, scalar)) if is == wanted => Ok(scalar),
         (_, (is, _)) => Err(format!("yaml: cannot decode !!{is} `{text}` as a !!{wanted}")),
@@ -85,7 +85,7 @@ pub(super) fn tagged(tag: Tag, text: &str) -> Result<Scalar<'_>, String> {
 }
 
 /// Returns a scalar with the short tag of its type.
-fn named(scalar: Scalar<'_>) -> (&'static str, Scalar<'_>) {
+fn with_tag(scalar: Scalar<'_>) -> (&'static str, Scalar<'_>) {
     let tag = match scalar {
         Scalar::Null => "null",
         Scalar::Bool(_) => "bool",
@@ -97,7 +97,7 @@ fn named(scalar: Scalar<'_>) -> (&'static str, Scalar<'_>) {
 }
 
 /// Returns the value of a text that is no plain string. Its first character selects the candidates. Times stay text.
-fn found(text: &str) -> Option<Scalar<'static>> {
+fn typed_scalar(text: &str) -> Option<Scalar<'static>> {
     match text.as_bytes().first() {
         None => Some(Scalar::Null),
         Some(b'+' | b'-' | b'0'..=b'9') => word(text).or_else(|| number(text)),

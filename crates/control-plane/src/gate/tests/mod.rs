@@ -262,7 +262,7 @@ async fn a_placed_object_keeps_its_charge_until_growth_is_admitted() {
     let why = "pods \"web-\" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=600m, limited: requests.cpu=1; stays as it was on east";
     world.until_refused("web", why).await;
     assert_eq!((generation().await, world.used("requests.cpu").await), (Some(1), "600m".into()));
-    assert_eq!(shown(&world, &web).await, ("ReplicaFailure=True FailedCreate".into(), 2), "it is no rollout");
+    assert_eq!(shown_answer(&world, &web).await, ("ReplicaFailure=True FailedCreate".into(), 2), "it is no rollout");
     assert_eq!(world.placed("web").await.0, "east", "what runs, runs on");
     world.merge(&web, json!({"spec": {"replicas": 3}})).await;
     world.until_placed("web").await;
@@ -333,7 +333,7 @@ async fn a_refusal_is_reported_until_its_cause_ends() {
 }
 
 /// Returns the conditions as sorted `type=status reason`, and the observed generation.
-async fn shown(world: &World, path: &str) -> (String, i64) {
+async fn shown_answer(world: &World, path: &str) -> (String, i64) {
     let status = world.get(path).await.unwrap_or_default()["status"].clone();
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -349,12 +349,12 @@ async fn the_status_tells_of_a_refusal_until_it_ends() {
     world.quota(json!({"requests.cpu": "100m"})).await;
     let until_shown = async |path: &str, conditions: &str, observed: i64| {
         for _ in 0..5_000 {
-            if shown(&world, path).await == (conditions.to_owned(), observed) {
+            if shown_answer(&world, path).await == (conditions.to_owned(), observed) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("{path} shows {:?}", shown(&world, path).await);
+        panic!("{path} shows {:?}", shown_answer(&world, path).await);
     };
     let web = format!("{DEPLOYMENTS}/web");
     world.deploy("web", 1, asking("200m")).await;

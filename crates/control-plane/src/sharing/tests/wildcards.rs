@@ -14,7 +14,7 @@ fn map(name: &str) -> Value {
 }
 
 /// Returns the logical cluster and the name of each object of a list.
-fn found(list: &Value) -> Vec<(String, String)> {
+fn names_in(list: &Value) -> Vec<(String, String)> {
     let text = |item: &Value, pointer: &str| item.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
     let items = list["items"].as_array().unwrap_or_else(|| panic!("{list}")).iter();
     items.map(|item| (text(item, "/metadata/annotations/kcp.io~1cluster"), text(item, "/metadata/name"))).collect()
@@ -31,14 +31,14 @@ async fn an_administrator_lists_and_watches_all_logical_clusters() {
     let (code, list) = world.send_as(&admin(), "GET", all, Value::Null).await;
     assert_eq!(code, 200, "{list}");
     let mut expected = vec![(one.clone(), "own".to_owned()), (two.clone(), "own".to_owned())];
-    let mut all_found = found(&list);
+    let mut all_found = names_in(&list);
     expected.sort();
     all_found.sort();
     assert_eq!(all_found, expected);
     let (_, page) = world.send_as(&admin(), "GET", &format!("{all}&limit=1"), Value::Null).await;
     let token = page["metadata"]["continue"].as_str().expect("another page").to_owned();
     let (_, rest) = world.send_as(&admin(), "GET", &format!("{all}&limit=1&continue={token}"), Value::Null).await;
-    let mut paged: Vec<_> = found(&page).into_iter().chain(found(&rest)).collect();
+    let mut paged: Vec<_> = names_in(&page).into_iter().chain(names_in(&rest)).collect();
     paged.sort();
     assert_eq!(paged, expected, "page by page it is the same");
 

@@ -35,7 +35,7 @@ fn key(resource: &str, name: &str) -> ObjectKey {
 }
 
 /// Returns the key of an object's stored copy states.
-fn kept(uid: &str) -> ObjectKey {
+fn kept_key(uid: &str) -> ObjectKey {
     ObjectKey { resource: GroupResource::new("internal.portolan.dev", "copies"), ..key("x", uid) }
 }
 
@@ -224,9 +224,9 @@ async fn kinds_without_a_status_get_none() {
             world.report_state(&at, "east", 1, state).await;
         }
         assert_eq!(world.get(&at).await.unwrap().get("status").is_some(), has_status, "{resource}");
-        let states = world.get(&kept("owner")).await.unwrap();
+        let states = world.get(&kept_key("owner")).await.unwrap();
         assert_eq!(states["copies"][0]["failed"][0], "Conflict", "{resource}: what is reported is kept all the same");
-        world.0.plane.store().commit(Transaction::one(kept("owner"), Expect::Anything, None)).await.unwrap();
+        world.0.plane.store().commit(Transaction::one(kept_key("owner"), Expect::Anything, None)).await.unwrap();
     }
 }
 
@@ -245,7 +245,7 @@ async fn reports_of_an_earlier_epoch_do_not_count() {
     PlacementRecord { clusters: back, ..PlacementRecord::default() }.write_to(&mut object);
     world.write(&at, &object).await;
     world.report(&at, "west", 2, json!({"readyReplicas": 1, "availableReplicas": 1})).await;
-    let states = world.get(&kept("owner")).await.unwrap();
+    let states = world.get(&kept_key("owner")).await.unwrap();
     let east = states["copies"].as_array().unwrap().iter().find(|copy| copy["name"] == "east").unwrap().clone();
     assert_eq!((&east["epoch"], &east["status"]), (&json!(3), &Value::Null), "it has yet to report");
 }
@@ -317,7 +317,7 @@ async fn a_replica_set_that_ends_on_one_physical_cluster_counts_no_more_there() 
     assert_eq!((&left["spec"]["replicas"], &left["status"]["readyReplicas"]), (&json!(2), &json!(2)));
     world.0.project(&uid("west"), gone()).await.unwrap();
     assert!(world.get(&at).await.is_none());
-    assert!(world.get(&kept("owner")).await.is_none(), "nothing is kept about it");
+    assert!(world.get(&kept_key("owner")).await.is_none(), "nothing is kept about it");
     assert!(object::uid(&left).is_some());
 }
 
@@ -574,7 +574,7 @@ async fn when_the_last_copy_has_gone_nothing_is_ready() {
         assert_eq!(status[ready].as_i64().unwrap_or(0), 0, "{kind}");
         let available = status.pointer("/conditions/0/status").and_then(Value::as_str);
         assert_eq!(available, (kind == "Deployment").then_some("False"), "{kind}");
-        assert!(world.get(&kept("owner")).await.is_none(), "{kind}: nothing is kept of it");
+        assert!(world.get(&kept_key("owner")).await.is_none(), "{kind}: nothing is kept of it");
     }
 }
 
@@ -598,7 +598,7 @@ async fn when_a_physical_cluster_is_gone_for_good_its_copies_count_no_more() {
         let status = world.get(&at).await.unwrap()["status"].clone();
         assert_eq!(status["readyReplicas"].as_i64().unwrap_or(0), ready, "{gone} is gone");
     }
-    assert!(world.get(&kept("owner")).await.is_none(), "nothing is kept of it");
+    assert!(world.get(&kept_key("owner")).await.is_none(), "nothing is kept of it");
 }
 
 #[tokio::test]

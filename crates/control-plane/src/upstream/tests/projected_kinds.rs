@@ -151,8 +151,8 @@ impl World {
         let job_pod = self.shown("pods", job_pod).await;
 
         let mut slice = project::projected_object(&downstream_slice(), "shop", Some(owner(3)), origin).unwrap();
-        assert!(project::rename_targets(&mut slice, "shop", |name| PodLookup::As(
-            name.to_owned(),
+        assert!(project::rename_targets(&mut slice, "shop", |pod| PodLookup::As(
+            pod.name.to_owned(),
             Some(uid("up-pod"))
         )));
         let slice = self.shown("endpointslices.discovery.k8s.io", slice).await;

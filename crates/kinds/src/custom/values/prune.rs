@@ -34,7 +34,7 @@ impl PrunedFields {
 /// `apiVersion` and `kind` are skipped.
 pub fn prune(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut taken = PrunedFields::default();
-    let walk = if schema.preserves_unknown { kept } else { declared };
+    let walk = if schema.preserves_unknown { keep_all_fields } else { declared };
     if let Value::Object(fields) = object {
         walk(fields, schema, true, &mut taken);
     }
@@ -66,7 +66,7 @@ fn below(value: &mut Value, schema: Option<&Schema>, taken: &mut PrunedFields) {
 /// Keeps a value; only its declared parts are pruned inside.
 fn kept_below(value: &mut Value, schema: Option<&Schema>, taken: &mut PrunedFields) {
     match (value, schema) {
-        (Value::Object(fields), Some(schema)) => kept(fields, schema, schema.is_resource, taken),
+        (Value::Object(fields), Some(schema)) => keep_all_fields(fields, schema, schema.is_resource, taken),
         (Value::Array(items), Some(schema)) => each(items, Some(schema), kept_below, taken),
         _ => {}
     }
@@ -102,7 +102,7 @@ fn declared(fields: &mut Map<String, Value>, schema: &Schema, is_resource: bool,
 }
 
 /// Keeps all fields; declared ones are pruned inside.
-fn kept(fields: &mut Map<String, Value>, schema: &Schema, is_resource: bool, taken: &mut PrunedFields) {
+fn keep_all_fields(fields: &mut Map<String, Value>, schema: &Schema, is_resource: bool, taken: &mut PrunedFields) {
     for (name, value) in fields.iter_mut() {
         let known = schema.property(name);
         let is_meta = is_resource && META_FIELDS.contains(&name.as_str());

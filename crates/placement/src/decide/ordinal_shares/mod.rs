@@ -48,7 +48,8 @@ pub(super) fn assign(planner: &PlacementPlanner, taken: &[Candidate]) -> Option<
         let uid = &c.facts.info.uid;
         previous.on(uid).and_then(|_| previous.ordinals.get(uid).copied())
     };
-    let lost = held_copies::lost(planner).into_iter().filter_map(|copy| previous.ordinals.get(&copy.uid).copied());
+    let lost =
+        held_copies::lost_copies(planner).into_iter().filter_map(|copy| previous.ordinals.get(&copy.uid).copied());
     let mut builder = RangeBuilder {
         planner,
         taken,
@@ -83,7 +84,7 @@ pub(super) fn parts(
 }
 
 /// Returns the number of wanted ordinals that have a copy.
-pub(super) fn given(planner: &PlacementPlanner, ordinals: &BTreeMap<Uid, OrdinalRange>) -> i64 {
+pub(super) fn replicas_with_ordinals(planner: &PlacementPlanner, ordinals: &BTreeMap<Uid, OrdinalRange>) -> i64 {
     ordinals.values().map(|range| range.within(planner.workload().ordinals()).count()).sum()
 }
 

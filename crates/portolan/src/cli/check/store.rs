@@ -22,7 +22,7 @@ pub(super) fn look(data_dir: &Path, chosen: Option<ServerStore>) -> CheckFinding
         };
     }
     match survey(&store_in(data_dir)) {
-        Ok(found) => told(data_dir, found, chosen),
+        Ok(found) => store_finding(data_dir, found, chosen),
         Err(OpenError::NoFolder(_) | OpenError::NoStore(_)) => {
             CheckFinding::Good("there is none yet, a server makes one".into())
         }
@@ -30,7 +30,7 @@ pub(super) fn look(data_dir: &Path, chosen: Option<ServerStore>) -> CheckFinding
     }
 }
 
-fn told(data_dir: &Path, found: StoreSurvey, chosen: Option<ServerStore>) -> CheckFinding {
+fn store_finding(data_dir: &Path, found: StoreSurvey, chosen: Option<ServerStore>) -> CheckFinding {
     let StoreSurvey { engine, is_in_use, state, mark } = found;
     if let Some(other) = chosen.filter(|store| store.embedded() != Some(engine)) {
         return CheckFinding::Bad(format!(

@@ -125,7 +125,7 @@ impl UnjoinArgs {
 
     /// Removes the finalizer that waits for the copies. Those of others stay.
     async fn write_off(&self, upstream: &ClusterApi) -> anyhow::Result<()> {
-        let without_ours = |physical: &Value| json!({"metadata": {"finalizers": others(physical)}});
+        let without_ours = |physical: &Value| json!({"metadata": {"finalizers": finalizers_of_others(physical)}});
         upstream.merge_present(&path_of(&self.name), without_ours).await
     }
 
@@ -166,7 +166,7 @@ impl UnjoinArgs {
 }
 
 /// Returns the finalizers of a physical cluster besides the one that waits for its copies.
-fn others(physical: &Value) -> Vec<&str> {
+fn finalizers_of_others(physical: &Value) -> Vec<&str> {
     object::finalizers(physical).filter(|finalizer| *finalizer != PLACEMENTS_FINALIZER).collect()
 }
 
@@ -189,7 +189,7 @@ mod tests {
             (Value::Null, vec![]),
         ] {
             let physical = json!({"metadata": {"finalizers": finalizers}});
-            assert_eq!(others(&physical), expected, "{physical}");
+            assert_eq!(finalizers_of_others(&physical), expected, "{physical}");
         }
     }
 }

@@ -16,7 +16,7 @@ use portolan_types::Seams;
 
 pub(super) use self::save::SaveArgs;
 #[cfg(test)]
-pub(super) use self::save::told;
+pub(super) use self::save::saved_line;
 use super::{etcd::EtcdFlags, interrupt::on_interrupt, output, server::ServerStore, values, workspaces::inspect_named};
 
 /// Note about keys, which most snapshots do not contain.
@@ -104,8 +104,8 @@ impl RestoreArgs {
 
 impl InspectArgs {
     fn run(self) -> anyhow::Result<()> {
-        let summary =
-            inspect_named(input(&self.file)?).with_context(|| format!("{} cannot be inspected", shown(&self.file)))?;
+        let summary = inspect_named(input(&self.file)?)
+            .with_context(|| format!("{} cannot be inspected", display_path(&self.file)))?;
         let Summary { revision, taken, objects, gone_clusters, bytes, damaged } = summary;
         let left_out = if damaged.is_empty() {
             String::new()
@@ -132,12 +132,12 @@ fn is_standard(file: &Path) -> bool {
 }
 
 /// Formats a file for messages.
-fn shown(file: &Path) -> String {
+fn display_path(file: &Path) -> String {
     if is_standard(file) { "standard input".into() } else { file.display().to_string() }
 }
 
 fn unused(file: &Path) -> String {
-    format!("{} is not restored", shown(file))
+    format!("{} is not restored", display_path(file))
 }
 
 fn input(file: &Path) -> anyhow::Result<Box<dyn Read + Send>> {

@@ -173,7 +173,7 @@ async fn backups_without_damaged_objects_say_so() {
         let save = SaveArgs { data_dir: data_dir.clone(), skip_damaged, file: "-".into() };
         tokio::task::spawn_blocking(move || {
             let mut out = Vec::new();
-            let saved = save.to_stream(&mut out).map(|summary| told("standard output", &summary));
+            let saved = save.to_stream(&mut out).map(|summary| saved_line("standard output", &summary));
             (saved.map_err(|error| format!("{error:#}")), out)
         })
     };

@@ -34,7 +34,7 @@ use portolan_types::LogicalClusterPath;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::snapshot::{SaveArgs, told};
+use super::snapshot::{SaveArgs, saved_line};
 
 /// Timeout of waits, which only failing tests reach.
 const PATIENCE: Duration = Duration::from_secs(30);

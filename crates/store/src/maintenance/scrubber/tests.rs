@@ -122,7 +122,7 @@ async fn damage_is_known_until_a_scrub_no_longer_finds_it() {
 }
 
 /// Returns a value at `/metrics`.
-fn told(registry: &Registry, name: &str) -> f64 {
+fn metric_value(registry: &Registry, name: &str) -> f64 {
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name).unwrap_or_else(|| panic!("{name}"));
     family.get_metric()[0].get_gauge().get_value()
@@ -178,13 +178,13 @@ async fn writes_compacted_during_a_scrub_are_no_damage() {
             }
         });
         for _ in 0..3 {
-            let before = told(&registry, "portolan_store_inspected_entries");
-            until("another look", || told(&registry, "portolan_store_inspected_entries") != before).await;
+            let before = metric_value(&registry, "portolan_store_inspected_entries");
+            until("another look", || metric_value(&registry, "portolan_store_inspected_entries") != before).await;
         }
         is_over.store(true, Ordering::Release);
         writing.await.unwrap();
         assert_eq!((store.known_damage(), store.known_faults()), (vec![], Vec::<String>::new()), "{engine:?}");
-        assert!(told(&registry, "portolan_store_inspected_timestamp_seconds") > 1e9, "{engine:?}");
+        assert!(metric_value(&registry, "portolan_store_inspected_timestamp_seconds") > 1e9, "{engine:?}");
         store.close().await;
     }
 }
@@ -212,9 +212,9 @@ async fn an_open_store_finds_damage_in_unread_data() {
         for n in 0..40 {
             put(&store, &format!("a{n}"), &"x".repeat(100_000)).await;
         }
-        let is_looked_at = || told(&registry, "portolan_store_inspected_entries") >= 41.0;
+        let is_looked_at = || metric_value(&registry, "portolan_store_inspected_entries") >= 41.0;
         until("all is looked at", is_looked_at).await;
-        assert_eq!(told(&registry, "portolan_store_damaged_objects"), 0.0, "{engine:?}");
+        assert_eq!(metric_value(&registry, "portolan_store_damaged_objects"), 0.0, "{engine:?}");
         store.close().await;
         // sled has it in its snapshot, and does not read it on opening, once an opening has not moved it.
         let (file, mut before) = (dir.path().join(file), Vec::new());
@@ -227,7 +227,9 @@ async fn an_open_store_finds_damage_in_unread_data() {
         }
         flip_on_disk(&file, "as it was written");
         let (store, registry) = in_use(engine, dir.path());
-        let is_found = || told(&registry, "portolan_store_damaged_objects") + told(&registry, "portolan_store_faults");
+        let is_found = || {
+            metric_value(&registry, "portolan_store_damaged_objects") + metric_value(&registry, "portolan_store_faults")
+        };
         until("it is found", || is_found() > 0.0).await;
         assert!(store.known_damage().len() + store.known_faults().len() > 0, "{engine:?}");
         store.close().await;

@@ -28,7 +28,7 @@ impl<F: Fn() -> io::Result<u64> + Send + Sync> StorageDisk for FakeDisk<F> {
     }
 }
 
-fn told(reserve: u64, free: impl Fn() -> io::Result<u64> + Send + Sync + 'static) -> DiskSpace {
+fn disk_space_of(reserve: u64, free: impl Fn() -> io::Result<u64> + Send + Sync + 'static) -> DiskSpace {
     DiskSpace::on(FakeDisk(free), reserve)
 }
 
@@ -38,7 +38,7 @@ fn free_space_is_the_file_systems_minus_the_reserve() {
     assert!(DiskSpace::on(EngineFiles(dir.clone()), 1).batch_budget(WritePurpose::Any).is_ok());
     let refused = DiskSpace::on(EngineFiles(dir), u64::MAX).batch_budget(WritePurpose::MakeRoom).unwrap_err();
     assert!(refused.is_full() && refused.to_string().contains("left on the disk"), "{refused}");
-    assert!(told(u64::MAX, || Err(ErrorKind::Unsupported.into())).batch_budget(WritePurpose::Any).is_ok());
+    assert!(disk_space_of(u64::MAX, || Err(ErrorKind::Unsupported.into())).batch_budget(WritePurpose::Any).is_ok());
     assert!(DiskSpace::unlimited().batch_budget(WritePurpose::Any).is_ok());
 }
 
@@ -56,7 +56,7 @@ fn deletes_use_most_of_the_reserve_and_compactions_half() {
         (10, [false, false, false], [false, false, true]),
         (9, [false, false, false], [false, false, false]),
     ] {
-        let room = told(80, move || Ok(free));
+        let room = disk_space_of(80, move || Ok(free));
         assert_eq!(WritePurpose::EACH.map(|purpose| room.batch_budget(purpose).is_ok()), taken, "{free}");
         room.reusable.store(1, Ordering::Relaxed);
         assert_eq!(
@@ -80,12 +80,12 @@ fn the_error_names_used_and_required_space() {
         (31, WritePurpose::Leave, "nearly full, 31 MiB are free and this needs 32 MiB: only deletions are taken"),
         (15, WritePurpose::MakeRoom, "is full, 15 MiB are free and this needs 16 MiB: no write is taken"),
     ] {
-        let shortage = told(64 * MIB, move || Ok(free * MIB)).shortage(purpose);
+        let shortage = disk_space_of(64 * MIB, move || Ok(free * MIB)).shortage(purpose);
         assert!(shortage.to_string().contains(words) && !shortage.is_over(), "{shortage}");
     }
-    let over = told(64 * MIB, || Ok(64 * MIB)).shortage(WritePurpose::Any);
+    let over = disk_space_of(64 * MIB, || Ok(64 * MIB)).shortage(WritePurpose::Any);
     assert!(over.is_over() && over.to_string().contains("has 64 MiB free again"), "{over}");
-    let unknown = told(64, || Err(ErrorKind::Unsupported.into())).shortage(WritePurpose::Any);
+    let unknown = disk_space_of(64, || Err(ErrorKind::Unsupported.into())).shortage(WritePurpose::Any);
     assert!(!unknown.is_over() && !SpaceShortage::Etcd.is_over(), "{unknown}");
 }
 
@@ -121,11 +121,14 @@ fn a_batch_uses_part_of_the_free_space_and_leaves_the_rest_to_deletes() {
         (WritePurpose::Leave, 30, 1, 5),
         (WritePurpose::MakeRoom, 10, 1, 2),
     ] {
-        let room = told(80, move || Ok(free));
+        let room = disk_space_of(80, move || Ok(free));
         room.reusable.store(within, Ordering::Relaxed);
         assert_eq!(room.batch_budget(purpose).unwrap(), written, "{purpose:?} with {free} free, and {within} within");
     }
-    assert_eq!(told(80, || Err(ErrorKind::Unsupported.into())).batch_budget(WritePurpose::Any).unwrap(), u64::MAX);
+    assert_eq!(
+        disk_space_of(80, || Err(ErrorKind::Unsupported.into())).batch_budget(WritePurpose::Any).unwrap(),
+        u64::MAX
+    );
 }
 
 /// Random keys, as those of objects come in no order. Inner pages, which are not estimated, are less than a hundredth.

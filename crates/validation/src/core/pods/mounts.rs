@@ -11,7 +11,7 @@ use super::{
 pub(super) fn check(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let list = container.path("volumeMounts");
     let mut taken = HashSet::new();
-    let (names, paths) = named(container, "volumeDevices", "devicePath");
+    let (names, paths) = names_and_paths(container, "volumeDevices", "devicePath");
     for mount in container.items("volumeMounts") {
         let (name, path) = (mount.text("name"), mount.text("mountPath"));
         mount.needs("name", errors);
@@ -36,7 +36,7 @@ pub(super) fn check(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Erro
 }
 
 /// Returns the names and the paths in a list of a container's mounts or devices.
-fn named<'v>(container: &At<'v>, list: &str, path: &str) -> (HashSet<&'v str>, HashSet<&'v str>) {
+fn names_and_paths<'v>(container: &At<'v>, list: &str, path: &str) -> (HashSet<&'v str>, HashSet<&'v str>) {
     container.items(list).map(|one| (one.text("name"), one.text(path))).unzip()
 }
 
@@ -88,7 +88,7 @@ fn read_only(mount: &At<'_>, path: &Path, errors: &mut Errors) {
 
 pub(super) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let (mut names, mut paths) = (HashSet::new(), HashSet::new());
-    let (mounted, mount_paths) = named(container, "volumeMounts", "mountPath");
+    let (mounted, mount_paths) = names_and_paths(container, "volumeMounts", "mountPath");
     for device in container.items("volumeDevices") {
         let (name, path) = (device.text("name"), device.text("devicePath"));
         let volume = volumes.get(name);

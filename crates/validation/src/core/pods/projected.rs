@@ -116,7 +116,7 @@ fn service_account_token(token: &At<'_>, volume: &Path, errors: &mut Errors) {
 fn trust_bundle(bundle: &At<'_>, errors: &mut Errors) {
     match (bundle.has("name"), bundle.has("signerName")) {
         (true, true) => {
-            let value = internal::shown("ClusterTrustBundleProjection", bundle.value);
+            let value = internal::printed_value("ClusterTrustBundleProjection", bundle.value);
             let why = "only one of name and signerName may be used";
             errors.push(FieldError::invalid_shown(&bundle.path, &value, why));
         }
@@ -129,7 +129,7 @@ fn trust_bundle(bundle: &At<'_>, errors: &mut Errors) {
                 errors.invalid(bundle.path("name"), &name.into(), &why);
             }
             if let Some(selector) = bundle.present("labelSelector") {
-                let value = internal::shown("LabelSelector", selector.value);
+                let value = internal::printed_value("LabelSelector", selector.value);
                 let why = "labelSelector must be unset if name is specified";
                 errors.push(FieldError::invalid_shown(&selector.path, &value, why));
             }

@@ -262,7 +262,7 @@ pub(super) fn pod_claims(part: &Part<'_>, errors: &mut Errors) {
             _ => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
         };
         if let Some(why) = why {
-            let value = internal::shown("PodResourceClaim", claim.value);
+            let value = internal::printed_value("PodResourceClaim", claim.value);
             errors.push(FieldError::invalid_shown(&claim.path, &value, why));
         }
         for name in sources.into_iter().filter(|name| claim.has(name)) {

@@ -139,7 +139,7 @@ fn seccomp(at: &At<'_>, errors: &mut Errors) {
         ("Localhost", false) => errors.required(path, "must be set when seccomp type is Localhost"),
         ("Localhost", true) => descending_path(at.text("localhostProfile"), &path, errors),
         (_, true) => {
-            let value = internal::shown("SeccompProfile", at.value);
+            let value = internal::printed_value("SeccompProfile", at.value);
             let why = "can only be set when seccomp type is Localhost";
             errors.push(FieldError::invalid_shown(path, &value, why));
         }
@@ -189,7 +189,7 @@ pub(super) fn of_container(at: &At<'_>, host_users: bool, errors: &mut Errors) {
     }
     seccomp(&at.child("seccompProfile"), errors);
     if at.get("allowPrivilegeEscalation") == &serde_json::Value::Bool(false) {
-        let shown = || internal::shown("SecurityContext", at.value);
+        let shown = || internal::printed_value("SecurityContext", at.value);
         if at.flag("privileged") {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             errors.push(FieldError::invalid_shown(&at.path, &shown(), why));

@@ -218,7 +218,7 @@ fn addresses(before: &At<'_>, after: &At<'_>, list: &str, errors: &mut Errors) {
         errors.push(FieldError::internal(after.path(list), &why));
     }
     if all.len() > 1 && (all.len() > 2 || !selectors::is_dual_stack(&all)) {
-        let shown = internal::shown(if list == "podIPs" { "[]PodIP" } else { "[]HostIP" }, after.get(list));
+        let shown = internal::printed_value(if list == "podIPs" { "[]PodIP" } else { "[]HostIP" }, after.get(list));
         let why = "may specify no more than one IP for each IP family";
         errors.push(FieldError::invalid_shown(after.path(list), &shown, why));
     }

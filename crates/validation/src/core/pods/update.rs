@@ -152,14 +152,14 @@ fn node_affinity(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
         return;
     }
     if old.count(terms) > 0 && old.count(terms) != new.count(terms) {
-        let shown = internal::shown("[]NodeSelectorTerm", new.get(terms));
+        let shown = internal::printed_value("[]NodeSelectorTerm", new.get(terms));
         let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
         errors.push(FieldError::invalid_shown(new.path(terms), &shown, why));
         return;
     }
     for (before, after) in old.items(terms).zip(new.items(terms)) {
         if !only_added(&before, &after) {
-            let shown = internal::shown("NodeSelectorTerm", after.value);
+            let shown = internal::printed_value("NodeSelectorTerm", after.value);
             let why = "only additions are allowed (no mutations or deletions)";
             errors.push(FieldError::invalid_shown(&after.path, &shown, why));
         }

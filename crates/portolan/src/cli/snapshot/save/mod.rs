@@ -60,7 +60,7 @@ impl SaveArgs {
         } else {
             (self.file.display().to_string(), self.to_file()?)
         };
-        eprintln!("{}", told(&place, &summary));
+        eprintln!("{}", saved_line(&place, &summary));
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl SaveArgs {
 }
 
 /// Returns the message about a written snapshot.
-pub(in crate::cli) fn told(place: &str, summary: &SnapshotSummary) -> String {
+pub(in crate::cli) fn saved_line(place: &str, summary: &SnapshotSummary) -> String {
     let partial = if summary.damaged.is_empty() {
         String::new()
     } else {
