@@ -80,7 +80,7 @@ pub(super) fn measure(subject: &mut BenchSubject, limits: &MeasureLimits) -> Res
     ]);
     let bench = everywhere(subject.bench());
     figures.extend(runtime.block_on(async {
-        let mut figures = few.beside(&ServerParts::of(&bench).await?, &name);
+        let mut figures = few.beside(&ServerParts::of(&bench).await?, name);
         figures.extend(get(&bench, count).await?.figures(&name("get of an object in any of them, 1 client")));
         figures.extend(delete(&bench, count).await?);
         anyhow::Ok(figures)

@@ -15,9 +15,7 @@ const KIND: (&str, &str) = ("apps", "ControllerRevision");
 pub(super) async fn keep(family: &ChildKinds, set: &PlaneObject) -> Result<String, PlaneError> {
     let (uid, generation) = (object::meta_text(&set.object, "uid"), object::generation(&set.object));
     let known = || family.revisions.lock().expect("no code panics under this lock");
-    if let Some((_, _, hash)) =
-        known().get(&set.key).filter(|own| (own.0.as_str(), own.1) == (uid, generation))
-    {
+    if let Some((_, _, hash)) = known().get(&set.key).filter(|own| (own.0.as_str(), own.1) == (uid, generation)) {
         return Ok(hash.clone());
     }
     let hash = write(family, set).await?;

@@ -209,7 +209,8 @@ fn node_ports(spec: &At<'_>, errors: &mut Errors) {
     for port in spec.items("ports") {
         let key = (port.text("protocol"), port.number("port"));
         if !taken.insert(key) {
-            let shown = internal::printed_value("ServicePort", &json!({"protocol": key.0, "port": key.1, "targetPort": 0}));
+            let shown =
+                internal::printed_value("ServicePort", &json!({"protocol": key.0, "port": key.1, "targetPort": 0}));
             errors.push(FieldError::duplicate_shown(&port.path, &shown, ""));
         }
     }
