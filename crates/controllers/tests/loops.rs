@@ -1,4 +1,4 @@
-//! The loops on the memory store: what a user sees of them.
+//! The controllers on the memory store, tested by their visible effects.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -320,7 +320,7 @@ impl ClusterDirectory for Told {
 /// Content of damaged objects before the damage.
 const MARK: &str = "no reader decodes this";
 
-/// Loops on a store where whatever `fill` wrote with the mark is damaged.
+/// Controllers on a store in which objects that `fill` wrote with the mark are damaged.
 async fn start_damaged<T>(
     fill: impl AsyncFnOnce(&Plane) -> T,
     more: impl FnOnce(Loops) -> Loops,

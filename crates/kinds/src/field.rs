@@ -41,7 +41,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// One thing that is wrong with a field.
+/// Error of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
     /// The path of the field.
@@ -118,12 +118,12 @@ impl FieldError {
         Self::new(field, "FieldValueInvalid", with_detail("Invalid value".into(), detail))
     }
 
-    /// Returns the error for a value that is none of the known ones.
+    /// Returns the error for an unsupported value.
     pub fn not_supported(field: impl fmt::Display, value: &Value, known: &[&str]) -> Self {
         Self::not_supported_shown(field, &go_string_value(value), known)
     }
 
-    /// Returns the error for a value that is none of the known ones, in a form other than its JSON.
+    /// Returns the error for an unsupported value, shown in a form other than its JSON.
     pub fn not_supported_shown(field: impl fmt::Display, value: &str, known: &[&str]) -> Self {
         let known: Vec<String> = known.iter().map(|word| format!("{word:?}")).collect();
         let detail = if known.is_empty() { String::new() } else { format!("supported values: {}", known.join(", ")) };
@@ -227,7 +227,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Most things that are reported.
+    /// Maximum number of errors that are reported.
     const MAX: usize = 1000;
     /// Bytes of texts after which nothing more is reported.
     const MAX_TEXT: usize = 1 << 20;
@@ -240,7 +240,7 @@ impl Errors {
         }
     }
 
-    /// Adds one that was there before, and of which clients are only warned.
+    /// Adds an error that existed before, about which clients are only warned.
     pub fn warn(&mut self, error: FieldError) {
         if self.warned.len() < Self::MAX && self.text <= Self::MAX_TEXT {
             self.text += error.text();

@@ -67,7 +67,7 @@ fn lines(path: &str) -> Result<impl Iterator<Item = Result<Value, String>>, Stri
     Ok(BufReader::new(file).lines().map(line))
 }
 
-/// The writes of a history up to the step `at`, without what comes of them.
+/// The writes of a history up to the step `at`, without their results.
 fn kept_at(history: &Value, at: usize) -> Value {
     let bare = |step: &Value| {
         let parts = ["manager", "apply", "force", "object"].into_iter().filter(|part| step.get(part).is_some());
@@ -176,7 +176,7 @@ fn settle(value: &mut Value) {
     }
 }
 
-/// A refusal with what clients act on. Upstream's causes have no order.
+/// A refusal, reduced to what clients act on. The causes of kube-apiserver have no fixed order.
 fn refused(status: &Value) -> Value {
     let mut causes = status["details"]["causes"].clone();
     if let Some(causes) = causes.as_array_mut() {

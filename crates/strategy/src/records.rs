@@ -20,7 +20,7 @@ struct Record {
     m: Vec<usize>,
 }
 
-/// Moves times so far back that ages do not change from day to day, as the generator does.
+/// Moves times into the distant past, as the generator does, so that ages do not change from day to day.
 fn long_ago(object: &Value) -> Value {
     serde_json::from_str(&object.to_string().replace("2026-11-21T00:00:00", "2000-01-01T00:00:00")).unwrap()
 }

@@ -129,7 +129,7 @@ fn raised(kubectl: &Kubectl) -> Result<()> {
     settles(kubectl, 2 * ALLOWED)
 }
 
-/// So many are placed, the others are refused, and the quota says so.
+/// Checks that this number is placed, the others are refused, and the quota shows it.
 fn settles(kubectl: &Kubectl, placed: u64) -> Result<()> {
     poll::until("all are told", LIMIT, || {
         let all = kubectl.json("get deployments")?;

@@ -19,8 +19,8 @@ pub const APPROVE_ROLLOUT: &str = "portolan.dev/approve-rollout";
 /// It counts as gone without proof, so that an object that must run once may run elsewhere. The server removes the
 /// annotation once it has acted on it.
 pub const WRITE_OFF: &str = "portolan.dev/write-off";
-/// Any writer of what placements depend on: hash of a `PlacementPlan`. The write is refused with 409 if its plan would
-/// now be another. It is a precondition of one write, and never stored.
+/// Set by writers of objects that placements depend on: hash of a `PlacementPlan`. The write is refused with 409 if the
+/// plan has changed since. It is a precondition of one write, and never stored.
 pub const EXPECT_PLAN: &str = "portolan.dev/expect-plan";
 /// User: reason for which a move of this object does not wait for its new copies to be available. The server removes
 /// the annotation once a copy has left by it.

@@ -1,8 +1,7 @@
 //! Portolan's terms as types: names, ids, keys, resourceVersions, `Status`, records, Portolan's own kinds, and the
 //! traits that are seams between crates.
 //!
-//! The crate does no IO. It knows no async runtime, no HTTP, no storage engine, and no Kubernetes kind but Portolan's
-//! own.
+//! The crate does no IO. It knows no async runtime, no HTTP, no storage engine, and of kinds only Portolan's own.
 
 pub mod addresses;
 pub mod agent;

@@ -182,7 +182,7 @@ pub struct ClusterReport {
     pub capacity: Option<ResourceAmounts>,
     /// Sum over its schedulable nodes, if known.
     pub allocatable: Option<ResourceAmounts>,
-    /// Number of held deletions: too many copies lacked firm proof that they may go.
+    /// Number of suspended deletions: for too many copies there was no firm proof that they may be deleted.
     pub deletions_held: u64,
     /// Number of copies that recently named a newer syncer, or a later stay, than upstream knows.
     pub forged: u64,
@@ -246,7 +246,7 @@ impl std::fmt::Debug for PodToken {
 /// there, as the policies of the workspace say where it is registered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CustomKindRules {
-    /// Kinds, sorted, none twice; `*` stands for any kind of its group. At most
+    /// Sorted kinds without duplicates; `*` means any kind of its group. At most
     /// [`crate::placement::MAX_CUSTOM_KINDS`].
     pub allowed: Vec<GroupKind>,
     /// Definitions that go there, sorted by name.
@@ -308,8 +308,9 @@ pub struct Debt {
 ///
 /// Every call is limited to the objects of `physical`; the implementation enforces that.
 pub trait Upstream: Send + Sync {
-    /// Returns the name of the control plane, which tells its copies from those of others. It is made once and stored
-    /// with the objects; a control plane that had copies before there were names has none.
+    /// Returns the name of the control plane, which distinguishes its copies from those of other control planes. It is
+    /// generated once and stored with the objects; a control plane whose copies are older than this feature has no
+    /// name.
     fn plane(&self) -> Option<&str>;
 
     /// Returns true if a `PhysicalCluster` with this uid exists. Copies of any other registration have no owner.

@@ -192,7 +192,7 @@ pub(super) fn short_finalizer(name: &str) -> Option<&'static str> {
 
 fn system_finalizers(kind: &Kind, object: &Value, errors: &mut Errors) {
     let path = Path::new("metadata.finalizers");
-    // These groups go by the rules of all of the machinery, not by those of Kubernetes.
+    // These groups follow the rules of apimachinery, not those of the core groups.
     let group = &*kind.gvk.group;
     let is_lax = matches!(
         group,

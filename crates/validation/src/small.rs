@@ -32,7 +32,7 @@ pub(super) static NODE: &[(&str, Rules)] = &[(
     },
 )];
 
-/// Values above are kept for the system's own classes, which have these.
+/// Larger values are reserved for the system's own classes.
 const MAX_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM: [(&str, i64); 2] = [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 

@@ -10,7 +10,7 @@ pub(crate) const MAX_TARGET: usize = 8 * 1024;
 /// Logical cluster that the URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedCluster {
-    /// No logical cluster: that of the token, else root.
+    /// No logical cluster in the URL: the one of the token applies, otherwise root.
     Unspecified,
     /// Path of a logical cluster.
     Path(LogicalClusterPath),
@@ -37,11 +37,11 @@ impl RequestedCluster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UrlPath {
     pub(crate) cluster: RequestedCluster,
-    /// Export through whose view the logical cluster is seen.
+    /// Export whose view the request goes through.
     pub(crate) view: Option<ExportAddress>,
     /// True if the view is flattened: names in the request tell the logical cluster.
     pub(crate) is_flattened: bool,
-    /// Step whose pending logical clusters are seen.
+    /// Step whose pending logical clusters the view shows.
     pub(crate) step: Option<Box<StepAddress>>,
     /// Decoded segments after the logical cluster.
     pub(crate) segments: Vec<String>,

@@ -249,7 +249,7 @@ async fn without_a_webhook_only_the_version_changes() {
     }
 }
 
-/// A definition whose versions each have defaults of their own, without a webhook unless there is one.
+/// A definition whose versions have different defaults, with a webhook if one is given.
 fn defaulted(webhook: Option<Value>) -> Value {
     let mut crd = definition(webhook.clone().unwrap_or_default());
     if webhook.is_none() {
@@ -295,7 +295,7 @@ async fn webhooks_are_given_objects_with_the_defaults_of_their_version() {
     let admin = plane.admin();
     define(&admin, definition(server.client("/convert"))).await;
     admin.post(WIDGETS, new("a", 1)).await.expect(201);
-    // Defaults that came after the object.
+    // Defaults that were added after the object was created.
     let mut crd = admin.get(&format!("{CRDS}/widgets.example.dev")).await.expect(200).json();
     crd["spec"]["versions"] = defaulted(None)["spec"]["versions"].clone();
     admin.put(&format!("{CRDS}/widgets.example.dev"), crd).await.expect(200);
@@ -397,7 +397,7 @@ async fn a_failing_conversion_webhook_affects_only_its_own_objects() {
     assert!(watch.next().await.is_none(), "a watch that missed something ends");
 }
 
-/// Only calls that must run out of time have little of it: others succeed however busy the machine is.
+/// Only calls that must time out have a short limit: others succeed even on a busy machine.
 #[tokio::test]
 async fn a_webhook_that_does_not_end_runs_out_of_time() {
     let server = WebhookServer::start(failing).await;

@@ -126,7 +126,7 @@ async fn a_review_of_all_workspaces_equals_asking_each() {
             }
             _ => bind(&admin, path, binding(&format!("b-{round}"), kind, subject, role)).await,
         }
-        // The index is exact at once, not only when its upkeep has come around.
+        // The index is exact at once, before its next refresh.
         let (name, groups) = &users[round % users.len()];
         let client = as_member(&plane, name, groups);
         let verbs = ["get", "create", "delete"];

@@ -22,7 +22,7 @@ fn with(mut object: Value, more: Value) -> Value {
     object
 }
 
-/// A policy `p` and its binding `b`; where nothing else is said, it denies ConfigMaps.
+/// A policy `p` and its binding `b`; by default it denies ConfigMaps.
 async fn bind(admin: &Client, policy: Value, binding: Value) {
     let spec = with(json!({"matchConstraints": maps()}), policy);
     let policy = json!({"metadata": {"name": "p"}, "spec": spec});

@@ -1,4 +1,4 @@
-//! Writes while others write the same, or what they depend on; and those whose clients do not wait for the end.
+//! Writes that race with writes to the same object or its dependencies, and writes whose clients disconnect early.
 
 use std::{
     future::{Future as _, poll_fn},

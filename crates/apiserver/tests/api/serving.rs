@@ -126,7 +126,7 @@ async fn handshakes_that_fail_and_certificates_that_are_shown_are_counted() {
         ["apiserver_tls_handshake_errors_total 0"]
     );
     let certified = "apiserver_client_certificate_expiration_seconds_";
-    // The request that reads it came with a certificate too, which holds for a month.
+    // The request that reads the revocation list also has a certificate, which is valid for a month.
     let counted = served.metrics(certified).await;
     for line in ["bucket{le=\"604800\"} 0", "bucket{le=\"2592000\"} 2", "bucket{le=\"+Inf\"} 2", "count 2"] {
         assert!(counted.contains(&format!("{certified}{line}")), "{line} is not in {counted:?}");
@@ -400,7 +400,7 @@ async fn watches_end_in_order_when_the_server_stops() {
         assert!(watch.collect().await.unwrap().to_bytes().is_empty(), "nothing is made up at the end");
     }
     served.task.await.unwrap();
-    // The client was sent elsewhere; it may not have heard yet.
+    // The client was told to open a new connection, but may not have received that yet.
     let told = async {
         while admin.ready().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -587,7 +587,7 @@ async fn plain_http_gets_a_clear_error() {
     served.task.await.unwrap();
 }
 
-/// The certificate that the server shows, as it was made 300 days ago or as it is made now.
+/// The certificate that the server presents, issued 300 days ago or now.
 #[tokio::test]
 async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
     const DAYS: i64 = 300;

@@ -21,7 +21,7 @@ fn is_pretty(answer: &Answer) -> bool {
     let indented = text.starts_with("{\n  \"") && text.ends_with("\n}");
     assert!(indented || text.find('\n') == Some(text.len() - 1), "neither in lines nor in one: {text}");
     assert_eq!(text.lines().count() > 1, indented);
-    // The same lines, in whatever order.
+    // The same lines, in any order.
     let lines = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(|line| line.trim_end_matches(',').to_owned()).collect();
         lines.sort();
@@ -136,7 +136,7 @@ impl Entropy for Stuck {
     }
 }
 
-/// Makes a ConfigMap; the name of it, or the refusal.
+/// Creates a ConfigMap. Returns its name, or the refusal.
 async fn create_config_map(admin: &Client, metadata: Value) -> Result<String, Answer> {
     let answer = admin.post(MAPS, json!({"metadata": metadata})).await;
     match answer.code {

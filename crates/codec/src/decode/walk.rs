@@ -170,7 +170,7 @@ impl<'t> Walk<'t> {
         self.note(start, DUPLICATE, name);
     }
 
-    /// Notes that the object that the walk came to at the mark `start` has no such field.
+    /// Records that the object that the walk entered at the mark `start` has no such field.
     pub(super) fn unknown(&self, start: usize, name: &str) {
         self.note(start, UNKNOWN, name);
     }
@@ -479,7 +479,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Returns the value for a missing one: null if there is no better.
+/// Returns the value for a missing field: null if the type has no other.
 pub fn zero(table: &KindTable, kind: &FieldKind) -> Value {
     match kind {
         FieldKind::Scalar(Scalar::String | Scalar::Bytes) => "".into(),

@@ -60,7 +60,7 @@ pub fn decode(body: &[u8], table: &KindTable) -> Result<Value, ProtobufError> {
     decode_also(body, table, None)
 }
 
-/// Decodes like [`decode`], but with the type given, so that the table need not have a kind of this name.
+/// Decodes like [`decode`], but as the given type, so that the table need not have a kind of this name.
 ///
 /// # Errors
 /// Fails as [`decode`] does.

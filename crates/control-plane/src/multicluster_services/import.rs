@@ -66,7 +66,7 @@ pub(super) fn fault(service: &Value) -> Option<MulticlusterCondition> {
 
 /// Returns the slices that mirror those of a Service on each physical cluster, with the names of these. Only endpoints
 /// that are ready are mirrored: a physical cluster that does not answer has none. Those on a physical cluster that the
-/// workload is about to leave are not mirrored any more, while they still serve who knows them.
+/// workload is about to leave are not mirrored any more, although they still serve clients that know them.
 pub(super) fn mirrored(service: &Value, import: &Value, shown: &[Value]) -> (Vec<Value>, BTreeSet<String>) {
     let (mut slices, mut clusters) = (Vec::new(), BTreeSet::new());
     let record = PlacementRecord::of(service).unwrap_or_default();

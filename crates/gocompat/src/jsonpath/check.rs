@@ -12,7 +12,7 @@ pub fn check(path: &str) -> Result<(), String> {
     action(path).map(drop)
 }
 
-/// Three numbers, as of a slice, each of which can be missing.
+/// Three optional numbers, as in a slice.
 static SLICE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("^(-?[0-9]*)(:-?[0-9]*)?(:-?[0-9]*)?$").expect("a test reads this pattern"));
 
@@ -21,7 +21,7 @@ static SLICE: LazyLock<Regex> =
 fn action(text: &str) -> Result<bool, String> {
     let text = format!("{{{text}}}");
     let mut scan = Scan { text: &text, start: 0, at: 0, descends: false };
-    // Behind an action is plain text up to the next.
+    // The text between two actions is plain.
     while let Some(open) = scan.text[scan.at..].find('{') {
         scan.at += open + 1;
         scan.taken();

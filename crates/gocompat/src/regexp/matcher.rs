@@ -11,8 +11,8 @@ use regex_automata::{
 
 use super::rewrite::{BadPattern, MAX_STATES, rewrite};
 
-/// A pattern that compiled. Used by any number of threads; of the states that are computed while it matches, those of
-/// one are kept.
+/// Compiled pattern. Any number of threads may use it; the states computed during matching are kept for one thread
+/// only.
 #[derive(Debug)]
 pub struct Matcher {
     nfa: NFA,
@@ -49,7 +49,7 @@ impl Matcher {
         })?;
         let config = dfa::Config::new().cache_capacity(MAX_STATES).skip_cache_capacity_check(true);
         let config = config.minimum_cache_clear_count(Some(3)).minimum_bytes_per_state(Some(10));
-        // Some cannot be gone over so, as those with boundaries of words in all languages.
+        // Some patterns cannot be executed in this way, such as those with Unicode word boundaries.
         let fast = dfa::Builder::new().configure(config).build_from_nfa(nfa.clone()).ok();
         let slow = PikeVM::new_from_nfa(nfa.clone()).map_err(|error| BadPattern::of_engine(pattern, &error))?;
         Ok(Self { nfa, fast, slow, states: Mutex::new(None) })
@@ -82,7 +82,7 @@ impl Matcher {
         Ok(self.slow.search_slots(cache, input, &mut []).is_some())
     }
 
-    /// Bytes that it takes now, with the states that are kept.
+    /// Bytes of memory that it uses now, including the kept states.
     #[must_use]
     pub fn weight(&self) -> usize {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Matcher {
     }
 }
 
-/// Bytes of all states that were ever computed, about: each byte of one is worth a step.
+/// Approximate bytes of all states computed so far. Each byte costs one step.
 fn computed_bytes(cache: &dfa::Cache) -> u64 {
     (cache.clear_count() * MAX_STATES + cache.memory_usage()) as u64
 }

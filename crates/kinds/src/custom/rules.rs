@@ -21,7 +21,7 @@ const KEY: &str = "x-kubernetes-validations";
 const MAX_TEXT: usize = 1 << 20;
 const RULE_BYTES: usize = 512;
 
-/// Costs that are too high may stay so.
+/// Costs that were too high before are tolerated.
 const OLD_COSTS: &str = "estimated costs of rules";
 
 /// Meter for the cost of rules. It gets each piece of work as a closure and must run it once.

@@ -48,7 +48,7 @@ fn joined_errors(errors: &[String]) -> Option<String> {
     }
 }
 
-/// Most things that are reported.
+/// Maximum number of errors that are reported.
 const MAX: usize = 1000;
 /// Bytes of texts after which nothing more is reported.
 const MAX_TEXT: usize = 1 << 20;
@@ -88,7 +88,7 @@ impl Walk {
         self.path.pop();
     }
 
-    /// Checks a value. Atomic values have to fit their schema, too.
+    /// Checks a value. Atomic values must match their schema, too.
     fn value(&mut self, shape: OwnershipShape<'_>, value: &Value) {
         if self.is_full() {
             return;

@@ -1,4 +1,4 @@
-//! Copies that stay on rejected physical clusters, and copies that are lost with theirs.
+//! Copies that stay on rejected physical clusters, and copies whose physical cluster is lost.
 
 use portolan_types::{
     annotations,
@@ -21,7 +21,7 @@ pub(super) fn holds(planner: &PlacementPlanner, cluster: &ClusterFacts, reason: 
     if planner.keeps_volumes() && planner.ctx.is_here(cluster) {
         return true;
     }
-    // An unreachable copy may still run: only the word of a user stands for the proof of its end.
+    // An unreachable copy may still run: only a user's statement can replace the proof of its end.
     let (workload, info) = (planner.workload(), &cluster.info);
     let is_written_off = info.is_unreachable() && workload.written_off.contains(&info.name);
     let may_run = info.is_unreachable() && !is_written_off;

@@ -216,7 +216,7 @@ impl<'a> PlacementPlanner<'a> {
         undecided.map(|message| DecisionHold { reason: "ExpressionFailed", message })
     }
 
-    /// Decides nothing: the record stays as it is.
+    /// Decides nothing: the record stays unchanged.
     fn leave_undecided(&self, hold: DecisionHold) -> PlacementDecision {
         let previous = self.ctx.question.previous;
         let answer = self.answer(Vec::new(), Vec::new(), DecisionOutcome::Suspended(hold));

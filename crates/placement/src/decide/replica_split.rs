@@ -47,7 +47,7 @@ struct PartBounds {
 fn part_bounds(planner: &PlacementPlanner, cluster: &ClusterFacts) -> PartBounds {
     let has = has(planner, cluster);
     let (least, most) = set_limits(planner, cluster);
-    // A group that is filled takes what there is.
+    // A group that is filled uses the available room.
     let least = if planner.overflows() { 0 } else { least };
     let nodes = planner.overflows().then(|| planner.ctx.room(cluster, &cluster.info.allocatable)).flatten();
     let cap = [cap(planner, cluster), nodes.map(|room| room.max(has)), most].into_iter().flatten().min();
@@ -167,7 +167,7 @@ fn leave(selection: &mut ClusterSelection, at: usize, reason: ExclusionReason) {
     selection.left.push((candidate, reason));
 }
 
-/// Returns what a division is made by, besides the total: the physical clusters with their weights, groups and limits.
+/// Returns the inputs of a division other than the total: the physical clusters with their weights, groups and limits.
 fn basis<'a>(planner: &PlacementPlanner<'a>, taken: &[Candidate<'a>]) -> Option<DivisionBasis> {
     let ReplicaSplit::By(by) = planner.split else { return None };
     let uid = |c: &Candidate<'a>| c.facts.info.uid.clone();
@@ -209,8 +209,8 @@ fn parts<'a>(
     }
 }
 
-/// Returns true if the physical clusters that a division was made by have the same group, weight and limits as before.
-/// Some may be gone, and others may have come.
+/// Returns true if the physical clusters of a division still have the same group, weight and limits. Physical clusters
+/// may have been removed or added since.
 fn continues(previous: &DivisionBasis, basis: &DivisionBasis) -> bool {
     let stays = |uid: &&Uid| basis.weights.contains_key(*uid);
     previous.by == basis.by
@@ -261,7 +261,7 @@ pub(super) fn divided(replicas: i64, shares: Vec<ReplicaShare>, is_same: bool) -
 }
 
 /// Divides by free room. Free room changes all the time, so only growth is divided by it, or all replicas when a
-/// copy comes or goes, or has other replicas than the policy's limits allow.
+/// copy is created or removed, or has other replicas than the policy's limits allow.
 fn parts_by_capacity(planner: &PlacementPlanner, replicas: i64, taken: &[Candidate]) -> Vec<i64> {
     let bounds: Vec<PartBounds> = taken.iter().map(|c| part_bounds(planner, c.facts)).collect();
     let total: i64 = bounds.iter().map(|bounds| bounds.has).sum();

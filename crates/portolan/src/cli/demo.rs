@@ -71,9 +71,9 @@ pub(crate) struct DemoArgs {
 /// Data of an earlier demo in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FormerData {
-    /// There is none.
+    /// No store exists.
     None,
-    /// To be kept.
+    /// The directory is kept.
     Kept,
     /// To be deleted, but the demo was killed.
     Leftover,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::kinds;
 
-/// Time at which a plan says that a physical cluster was lost: every toleration with seconds has run out since.
+/// Time at which a plan says that a physical cluster was lost: so every toleration with seconds has expired.
 const LONG_AGO: &str = "2000-01-01T00:00:00Z";
 
 /// Change that is planned.
@@ -122,8 +122,8 @@ impl PlannedChange {
     }
 }
 
-/// Returns an object as it is written. A new physical cluster is taken to become ready, and a new object to be the
-/// youngest.
+/// Returns the object that would be written. A new physical cluster is assumed to become ready, and a new object to be
+/// the youngest.
 fn written(key: &ObjectKey, mut object: Value, stored: Option<&Value>) -> Value {
     let metadata = object::metadata_mut(&mut object);
     metadata.entry("name").or_insert_with(|| json!(key.name.as_str()));

@@ -5,7 +5,7 @@
 //!   [`RevisionMapping::sealed`]
 //! - `x` cluster owner-uid rest of `o` → nothing: the owner index; `p` placed-uid rest of `o` → nothing: the placement
 //!   index
-//! - `t` cluster → how many objects went with the tombstone; `w` cluster → its objects are still being removed
+//! - `t` cluster → the number of objects deleted with it; `w` cluster → its objects are still being removed
 //! - `d` → the places of the deletions in the last transaction that had other writes too
 //! - `e` role → which server has it, as long as that one lives; `m` → format, identity and base
 //! - `h` hold → the revision after which a server still needs history, as long as that one lives

@@ -39,7 +39,7 @@ impl Ask<'_> {
         usage::is_counted(self.resource) && self.counts() && !self.old.is_some_and(is_same)
     }
 
-    /// Returns true if such a write can change usage: the number of objects changes only on create.
+    /// Returns true if this kind of write can change usage: the number of objects changes only on create.
     fn counts(&self) -> bool {
         let is_core = self.resource.group.is_empty();
         match (&*self.resource.resource, self.subresource, self.old) {

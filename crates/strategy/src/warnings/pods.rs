@@ -137,7 +137,7 @@ pub(super) fn profiles_by_annotation(pod: &Value, warnings: &mut Warnings) {
     }
 }
 
-/// Things that have a name which others in the list have too.
+/// List elements whose name an earlier element already has.
 fn twice(at: &dyn Fn(String) -> String, pod: &Value, list: &str, key: &str, warnings: &mut Warnings) {
     let mut seen = BTreeSet::new();
     for (index, item) in items(pod, &format!("/spec/{list}")).enumerate() {

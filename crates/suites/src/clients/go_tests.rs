@@ -31,7 +31,7 @@ impl LeftOut {
     }
 }
 
-/// The case of this name and no other, as Go's `-skip` takes it; `*` in place of a part of it is any such part.
+/// Returns the pattern for Go's `-skip` that matches exactly the case of this name. `*` matches any one part.
 pub(super) fn pattern(case: &str) -> String {
     let exact = |part: &str| format!("^{}$", part.replace('.', "\\."));
     let parts: Vec<String> =
@@ -39,7 +39,7 @@ pub(super) fn pattern(case: &str) -> String {
     parts.join("/")
 }
 
-/// All tests that were begun, by name, and the word of each that ended: `PASS`, `FAIL` or `SKIP`.
+/// All started tests by name, with the result of those that ended: `PASS`, `FAIL` or `SKIP`.
 pub(super) struct GoTests<'a> {
     verdicts: BTreeMap<&'a str, Option<&'a str>>,
     printed: &'a str,

@@ -1,4 +1,4 @@
-//! Programs that print a line `check {…}` for each check, after what went wrong in it, and a line `end`.
+//! Programs that print a line `check {…}` after each check and its errors, and finally a line `end`.
 
 use std::process::Command;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) fn run(report: &mut CheckReport, group: &str, mut command: Command, s
     report.check(&format!("{group}: the program runs to its end"), || whole(&ended, verdicts.len(), failed, &rest));
 }
 
-/// A program that stops in between, or ends otherwise than its checks say, has more to tell.
+/// A program that stops early, or whose exit code contradicts its checks, has an additional error.
 fn whole(ended: &ProcessOutput, checks: usize, failed: bool, rest: &[&str]) -> Result<()> {
     ensure!(
         checks > 0 && rest.contains(&END) && ended.status.success() != failed,

@@ -55,7 +55,7 @@ struct PrometheusCases {
     left_out: Vec<LeftOut>,
 }
 
-/// Cases that run in one process, in a logical cluster of their own where there are several.
+/// Cases that run in one process. With several such groups, each has its own logical cluster.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TestRun {
@@ -74,7 +74,7 @@ struct PublishedTests {
     program: PathBuf,
     module: PathBuf,
     operator: PathBuf,
-    /// The proxy to what stands for [`FILES`], and the certificate that vouches for that.
+    /// The proxy that serves [`FILES`], and its certificate.
     proxy: String,
     authority: PathBuf,
     left_out: Vec<String>,
@@ -173,10 +173,10 @@ impl PublishedTests {
         self.finish(kubectl, &dir)
     }
 
-    /// Waits until the namespaces of the tests are gone. The operator holds a Prometheus in some by a finalizer, and is
-    /// gone before it could remove it: its ServiceAccount is deleted with the namespace, and its pod first (KEP-5080).
-    /// A kube-apiserver behaves in the same way. In both cases another operator, that of the cluster's administrator,
-    /// removes it.
+    /// Waits until the namespaces of the tests are gone. In some, the operator's finalizer holds a Prometheus, and the
+    /// operator ends before it could remove it: its ServiceAccount is deleted with the namespace, and its pod first
+    /// (KEP-5080). A kube-apiserver behaves in the same way. In both cases another operator, that of the cluster's
+    /// administrator, removes it.
     fn finish(&self, kubectl: &Kubectl, dir: &Path) -> Result<()> {
         let left = kubectl.json("get prometheuses.monitoring.coreos.com -A")?;
         let mut left = left["items"].as_array().into_iter().flatten();
@@ -206,7 +206,8 @@ impl PublishedTests {
 
     /// Returns the arguments of `env`: the tests read files beside their working directory.
     fn command(&self, kubectl: &Kubectl, dir: &Path, run: &TestRun) -> Result<Vec<String>> {
-        // Go goes by the first that matches, also in part: a test that is left out whole comes before one of its cases.
+        // Go uses the first pattern that matches, even in part: so tests that are skipped as a whole come before single
+        // cases.
         let skipped: Vec<String> = run.but.iter().chain(&self.left_out).map(|case| pattern(case)).collect();
         Ok(vec![
             "--chdir".to_owned(),

@@ -75,7 +75,7 @@ pub(super) fn move_under_load(stage: &InClusterStage<'_>) -> Result<()> {
         .map(drop)
 }
 
-/// Moves the Service, and waits until nothing of it is on the cluster that it leaves.
+/// Moves the Service, and waits until the cluster that it leaves has no copy of it.
 fn moves(stage: &InClusterStage<'_>, from: &str, to: &str) -> Result<()> {
     stage.shop.run(&format!("annotate deployment/quote portolan.dev/pin={to} --overwrite"))?;
     poll::until("the Service has moved", LIMIT, || {

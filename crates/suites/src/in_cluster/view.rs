@@ -50,7 +50,7 @@ fn request(path: &str) -> String {
     )
 }
 
-/// The namespace, the API and its rights are those of the workspace; the token is worth nothing elsewhere.
+/// The namespace, the API and its rights are those of the workspace; the token is not valid elsewhere.
 pub(super) fn sees_its_workspace(stage: &InClusterStage<'_>) -> Result<()> {
     let rival = stage.workspace("rival")?;
     rival.run(&format!("create namespace {SHOP}"))?;

@@ -84,7 +84,7 @@ fn worst(name: &str, before: &Value, copies: &[CopyStatus]) -> Option<Value> {
     Some(condition)
 }
 
-/// The condition of one copy: its own, or `Unknown` where the copy cannot be seen or has not got so far.
+/// The condition of one copy: its own, or `Unknown` if the copy is unreachable or has not reported it yet.
 fn condition_of_copy(name: &str, before: &Value, copy: &CopyStatus) -> Option<Value> {
     let own = of(copy).find(|condition| text(condition, "type") == name).cloned();
     match (own, &copy.failed) {

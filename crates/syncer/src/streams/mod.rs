@@ -1,7 +1,7 @@
 //! Streams of pods: logs, exec, attach and port-forward, opened where the pod runs.
 //!
 //! The request downstream is built from scratch: the known options of the client's request and the headers of an
-//! upgrade, with the credentials of the connection. What comes back is a body, or the connection itself and the headers
+//! upgrade, with the credentials of the connection. The result is a body, or the connection itself and the headers
 //! that belong to its new protocol.
 
 mod forward;
@@ -58,7 +58,7 @@ pub enum OpenedStream {
     Text(StatusCode, String),
 }
 
-/// Why there is no stream.
+/// Reason that there is no stream.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The pod is not there, or another object has its name.
@@ -90,8 +90,8 @@ pub enum StreamError {
 
 /// Opens a stream of `pod`, after checking that it is that pod.
 ///
-/// Between the look and the request another pod may come under its name, but no other logical cluster's: the namespace
-/// is of this one.
+/// Between the check and the request, another pod of the same name may appear, but none of another logical cluster: the
+/// namespace is of this one.
 ///
 /// # Errors
 /// [`StreamError`].

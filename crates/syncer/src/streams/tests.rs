@@ -1,4 +1,4 @@
-//! Against an API server in this process that says what a test wants it to say.
+//! Tests against an API server in this process whose answers the test chooses.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -37,8 +37,8 @@ type Answer = fn(&Request<Incoming>) -> Response<Full<Bytes>>;
 
 type Upgraded = fn(OnUpgrade) -> BoxFuture<'static, ()>;
 
-/// A physical cluster with one pod, whose streams give `answer`; what it is asked for, without questions about the pod
-/// itself.
+/// Starts a physical cluster with one pod, whose streams give `answer`. Returns the recorded requests, without reads of
+/// the pod.
 async fn physical(pod: Value, answer: Answer) -> (Client, mpsc::UnboundedReceiver<(String, HeaderMap)>) {
     physical_with(pod, answer, |upgrade| Box::pin(echo(upgrade))).await
 }
@@ -246,8 +246,7 @@ fn forwards(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     response.header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io").body(Full::default()).unwrap()
 }
 
-/// A kubelet's end of a port-forward to port 8443, behind which something says back what it hears, until it hears
-/// `fail`.
+/// A kubelet's end of a port-forward to port 8443, behind which a server echoes its input until it reads `fail`.
 async fn kubelet(upgrade: OnUpgrade) {
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgrade.await.unwrap()), Role::Server, None).await;
     let (mut to, mut from) = socket.split();

@@ -1,4 +1,4 @@
-//! Custom resources: which are synced, with their definitions, and what comes back.
+//! Custom resources: the synced kinds, their definitions, and their status.
 
 use std::{sync::Arc, time::Duration};
 
@@ -122,7 +122,7 @@ async fn unsyncable_kinds_are_refused_with_the_reason() {
     assert_eq!((bolt.versions.len(), bolt.message.as_str()), (0, "it is cluster-scoped there"));
     place(&stage, json!({"color": "red"}));
     stage.until("the copy is there", async |_| cluster.all("widgets").len() == 1).await.unwrap();
-    // What is no longer allowed stays as it is, and can leave.
+    // Objects of a kind that is no longer allowed stay unchanged, and can still leave.
     allow(&stage, &[], Vec::new());
     stage.until("it is not allowed again", async |s| failure(s, &key) == "NotSyncable").await.unwrap();
     assert_eq!(cluster.all("widgets").len(), 1);

@@ -88,8 +88,8 @@ impl MemoryUpstream {
         self.inner.lock().expect("no code panics under this lock")
     }
 
-    /// Writes an object, placed on the physical cluster as `phase` and `epoch` say; generation and uid are kept or
-    /// made.
+    /// Writes an object, placed on the physical cluster with `phase` and `epoch`. Generation and uid are kept, or set
+    /// for a new object.
     pub fn place(&self, key: &ObjectKey, kind: &GroupVersionKind, mut object: Value, phase: CopyPhase, epoch: u64) {
         let copy = PlacedCopy { name: "member".into(), uid: self.physical.clone(), phase, replicas: None, epoch };
         PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
@@ -131,7 +131,7 @@ impl MemoryUpstream {
         self.store(&mut inner, key, &found.kind, is_placed.then_some(object));
     }
 
-    /// As [`Self::delete`], but what the object owns stays: the last copy takes its name off that.
+    /// Works like [`Self::delete`], but keeps the dependents: the last copy removes its owner reference from them.
     pub fn delete_without_dependents(&self, key: &ObjectKey) {
         {
             let mut inner = self.inner();
@@ -141,7 +141,7 @@ impl MemoryUpstream {
         self.delete(key);
     }
 
-    /// Removes an object at once, whatever its copies: what a plane should not do, and the syncer must bear.
+    /// Removes an object at once, whatever its copies: a plane should not do this, but the syncer must tolerate it.
     pub fn remove(&self, key: &ObjectKey) {
         self.store(&mut self.inner(), key, &GroupVersionKind::new("", "", ""), None);
     }
@@ -187,7 +187,7 @@ impl MemoryUpstream {
         self.inner().is_full = is_full;
     }
 
-    /// Refuses from now on what is shown of this resource.
+    /// Refuses from now on all projections of this resource.
     pub fn refuse_projections_of(&self, resource: &'static str) {
         self.inner().refused = Some(resource);
     }
@@ -292,7 +292,7 @@ impl MemoryUpstream {
         Ok(())
     }
 
-    /// Takes the entry off, and the object too when it was only waiting for that.
+    /// Removes the entry, and the object if it only waited for that.
     fn drop_entry(&self, inner: &mut MemoryUpstreamState, key: &ObjectKey, uid: &Uid) {
         let Some(found) = inner.objects.get(key).filter(|f| object::uid(&f.object).as_ref() == Some(uid)).cloned()
         else {
@@ -324,7 +324,8 @@ impl MemoryUpstream {
         PlacementRecord::of(object).is_some_and(|record| record.on(&self.physical).is_some())
     }
 
-    /// Returns true for what an object that is placed there controls, and for claims beside a StatefulSet that is.
+    /// Returns true for dependents of an object that is placed there, and for claims of a StatefulSet that is placed
+    /// there.
     fn comes_from_a_copy(&self, inner: &MemoryUpstreamState, key: &ObjectKey, shown: &Value) -> bool {
         let is_beside = |other: &ObjectKey| other.cluster == key.cluster && other.scope == key.scope;
         let Some(owner) = object::controller_of(shown) else {

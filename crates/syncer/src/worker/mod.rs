@@ -100,7 +100,7 @@ enum Work {
     Debt(Box<Debt>),
     /// All debts, to be read.
     Debts,
-    /// Copies left downstream by registrations that are gone.
+    /// Copies left downstream by deleted registrations.
     LeftBehind,
 }
 

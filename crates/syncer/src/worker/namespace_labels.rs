@@ -312,8 +312,8 @@ mod tests {
             cluster.put("namespaces", namespace);
             stage.tamper("configmaps", "a", &json!({"data": {"a": "drift"}})).await.unwrap();
         }
-        // 300 requests are the test's own. In a minute each may be repaired at once three times, then after 1, 2, 4, 8,
-        // 16 and 32 s.
+        // The test itself sends 300 requests. In a minute, each object may be repaired three times at once, then after
+        // 1, 2, 4, 8, 16 and 32 s.
         let repairs = cluster.requests("PATCH").len() - before - 300;
         assert!((8..=20).contains(&repairs), "{repairs}");
         tokio::time::sleep(Duration::from_secs(70)).await;

@@ -15,8 +15,8 @@ use super::{
     state::{SEND_BUFFER, SessionState, append},
 };
 
-/// Byte stream between the server and the agent, with flow control and half-close. Dropping it resets what has not
-/// ended.
+/// Byte stream between the server and the agent, with flow control and half-close. Dropping it resets directions that
+/// have not ended.
 pub struct TunnelStream {
     session: Arc<SessionShared>,
     id: u32,

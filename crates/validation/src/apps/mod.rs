@@ -83,7 +83,7 @@ fn not_empty(selector: &At<'_>, name: &str, errors: &mut Errors) {
 fn selects(spec: &At<'_>, every: bool, errors: &mut Errors) -> Option<()> {
     let (selector, labels) = (spec.child("selector"), spec.child("template").child("metadata").child("labels"));
     let matches = if selector.is_missing() { Some(false) } else { selectors::matches(selector.value, labels.value) }?;
-    // Nothing is selected by an empty selector here, and everything elsewhere.
+    // Here an empty selector selects nothing; elsewhere it selects everything.
     if !matches && (every || selector.is_missing() || !selectors::is_empty(&selector)) {
         errors.invalid(&labels.path, labels.value, MISMATCH);
     }

@@ -7,7 +7,7 @@ use super::{
     cron, jobs,
 };
 
-/// The longest name from which jobs can be named.
+/// Maximum length of a name from which names of jobs can be derived.
 const MAX_NAME: usize = 52;
 
 pub(super) fn new(object: &At<'_>, errors: &mut Errors) {
@@ -85,7 +85,7 @@ fn time_zone(spec: &At<'_>, errors: &mut Errors) {
         errors.invalid(&path, &name.into(), why);
     }
     if name.contains("..") {
-        // Go does not look such a name up, wherever its dots are.
+        // Go does not look up a name with such a part anywhere in it.
         errors.invalid(path, &name.into(), "time: invalid location name");
     } else if !is_zone(name) {
         errors.invalid(path, &name.into(), &unknown);

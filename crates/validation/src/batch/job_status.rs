@@ -22,7 +22,7 @@ fn state<'v>(status: &At<'v>, kind: &str) -> &'v str {
     found.map_or("", |condition| condition.text("status"))
 }
 
-/// A job on its way from one status to another.
+/// Update of a job's status.
 struct Step<'v> {
     spec: At<'v>,
     old: At<'v>,

@@ -42,7 +42,7 @@ fn selected(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks a selector that was generated is that of the job's own uid. Jobs of old need not have the labels with a
+/// Checks that a generated selector selects by the job's own uid. Old Jobs need not have the labels with a
 /// prefix.
 pub(super) fn generated_selector(old: Option<&At<'_>>, object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");

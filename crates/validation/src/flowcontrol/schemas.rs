@@ -116,7 +116,7 @@ fn is_wild(at: &At<'_>, name: &str) -> bool {
     at.items(name).any(|one| one.as_text() == "*")
 }
 
-/// Checks a list that has something in it: `*` alone, or other things. Whether there is anything else to check of it.
+/// Checks a nonempty list: either `*` alone, or other values. Returns true if its values must be checked further.
 fn list(at: &At<'_>, name: &str, missing: &str, others: &str, errors: &mut Errors) -> bool {
     let (count, wild) = (at.count(name), is_wild(at, name));
     if count == 0 {

@@ -79,7 +79,7 @@ fn nodes(device: &At<'_>, by_device: bool, errors: &mut Errors) {
     }
 }
 
-/// Types of attributes. Those of which there are several are behind a gate that is closed.
+/// Types of attributes. Lists of values belong to a disabled feature gate.
 const VALUES: [&str; 4] = ["bool", "int", "string", "version"];
 
 fn attribute(at: &At<'_>, errors: &mut Errors) {

@@ -134,8 +134,8 @@ impl RangeBuilder<'_, '_> {
         GapTakers { before: before.and_then(|(at, _)| at), new, after: after.and_then(|(at, _)| at) }
     }
 
-    /// Returns the ordinals that each taker gets besides those that it has. The groups of an overflow are filled in
-    /// their order.
+    /// Returns the ordinals that each recipient gets in addition to its own. The groups of an overflow are filled in
+    /// order.
     fn divided(&self, count: i64, takers: &GapTakers) -> BTreeMap<usize, i64> {
         let shares = replica_split::shares_of_ordinals(self.planner, self.taken);
         let all: Vec<usize> = takers.before.into_iter().chain(takers.new.iter().copied()).chain(takers.after).collect();
@@ -162,7 +162,7 @@ impl RangeBuilder<'_, '_> {
     }
 }
 
-/// Returns shares that keep what each has, and the least that the policy sets as far as the total allows.
+/// Returns shares that keep present replicas, and reach the policy's minimum as far as the total allows.
 fn grown_shares<'s>(total: i64, members: &[usize], shares: &[ReplicaShare<'s>], has: &[i64]) -> Vec<ReplicaShare<'s>> {
     let least = |(at, has): (&usize, &i64)| shares[*at].floor.max(*has);
     let fits = members.iter().zip(has).map(least).fold(0, i64::saturating_add) <= total;

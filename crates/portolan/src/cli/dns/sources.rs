@@ -1,4 +1,4 @@
-//! Reads what names depend on from the API of a physical cluster.
+//! Reads the inputs of names from the API of a physical cluster.
 
 use anyhow::{Context as _, ensure};
 use portolan_types::{annotations, object};
@@ -13,7 +13,7 @@ use super::{
 const PAGE: usize = 500;
 /// Most objects of one resource. With more, the responder keeps the names that it knows.
 const MAX_OBJECTS: usize = 50_000;
-/// Parts that names depend on. Nothing else of an object is kept.
+/// Fields that names depend on. Other fields of objects are dropped.
 const KEPT: [(&str, &[&str]); 3] = [
     ("spec", &["clusterIP", "clusterIPs", "externalName", "hostNetwork", "type"]),
     ("status", &["podIP", "podIPs", "phase"]),

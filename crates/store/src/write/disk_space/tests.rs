@@ -252,7 +252,7 @@ impl SmallDiskStore {
         }
     }
 
-    /// Returns true if writes are taken, at once or after a scan for free pages.
+    /// Returns true if writes are accepted, at once or after a scan for free pages.
     async fn takes_writes(&self) -> bool {
         let before = self.slices.load(Ordering::Relaxed);
         while self.store.health().is_err() {
@@ -306,8 +306,8 @@ impl SmallDiskStore {
         self.store.commit(Transaction::one(key, Expect::Anything, Some(record))).await.map(drop)
     }
 
-    /// Rewrites large objects in one logical cluster, many times what the disk has room for, while another one makes
-    /// small ones.
+    /// Rewrites large objects in one logical cluster, many times the size of the disk, while another one creates small
+    /// ones.
     async fn rewrite(&self) {
         let mut mib = 0;
         for n in 0..60 {

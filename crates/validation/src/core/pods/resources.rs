@@ -40,7 +40,7 @@ const QUOTA_RESOURCES: [&str; 19] = [
     "services.loadbalancers",
     "services.nodeports",
 ];
-/// Those of which there is no half.
+/// Resources whose amounts must be whole numbers.
 const COUNTED: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",

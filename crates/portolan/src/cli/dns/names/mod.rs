@@ -19,8 +19,8 @@ const CLUSTERSET: &str = "clusterset.local";
 /// Domain of reverse names.
 const REVERSE: &str = "arpa";
 
-/// Domains whose names are answered here and never forwarded: the one of workspaces, and those of the physical cluster,
-/// whose own resolver knows the names of all tenants.
+/// Domains that are answered here and never forwarded: the domain of workspaces, and those of the physical cluster,
+/// because its resolver knows the names of all tenants.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterDomains(Vec<String>);
 
@@ -31,7 +31,7 @@ impl ClusterDomains {
         Self(std::iter::once(DOMAIN.to_owned()).chain(own.filter(|domain| !domain.is_empty())).collect())
     }
 
-    /// Returns true for a name that another resolver knows: none of a cluster, and no reverse name.
+    /// Returns true for a name that another resolver answers: neither a name of a cluster nor a reverse name.
     fn is_elsewhere(&self, name: &str) -> bool {
         let is_reverse = name.rsplit('.').next() == Some(REVERSE);
         !is_reverse && self.strip(name).is_none() && within(name, CLUSTERSET).is_none() && !name.ends_with(".svc")
@@ -63,7 +63,7 @@ pub(super) struct NameTable {
     namespaces: HashSet<LogicalNamespace>,
     /// Addresses of Services, by namespace upstream and name.
     services: HashMap<(LogicalNamespace, String), BTreeSet<IpAddr>>,
-    /// Names outside that Services of the type ExternalName stand for.
+    /// External names of Services of the type ExternalName.
     aliases: HashMap<(LogicalNamespace, String), String>,
     /// Addresses of named endpoints, by namespace upstream, Service and name.
     endpoints: HashMap<(LogicalNamespace, String, String), BTreeSet<IpAddr>>,
@@ -75,15 +75,15 @@ pub(super) struct NameTable {
 /// Answer about one name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NameAnswer {
-    /// Addresses; none of a Service that has none now.
+    /// Addresses; empty for a Service without any.
     Addresses(Vec<IpAddr>),
-    /// The name stands for this one, which another resolver knows.
+    /// Alias of this name, which another resolver answers.
     Alias(String),
     /// The logical cluster has no such name yet: its namespace, or the Service of the endpoint, exists.
     Missing,
-    /// The logical cluster cannot have such a name.
+    /// The name cannot exist in the logical cluster.
     Absent,
-    /// The name is none of the cluster's: another resolver knows it.
+    /// The name does not belong to the cluster: another resolver answers it.
     Elsewhere,
     /// Nothing is known of the pod that asks.
     UnknownClient,
