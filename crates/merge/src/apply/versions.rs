@@ -147,10 +147,11 @@ pub(super) struct Differences {
 }
 
 impl Differences {
-    /// Those from `old` to `new`, both in the version of the write, in which it is `written`, for these owners.
+    /// Returns the differences from `old` to `new`, both in the version of the write, in which it is `written`, for
+    /// these owners.
     ///
     /// # Errors
-    /// Where one of them is not known in another version.
+    /// A field that is unknown in another version.
     pub(super) fn new<'a>(
         frame: &Frame<'_>,
         owners: impl Iterator<Item = &'a Entry>,

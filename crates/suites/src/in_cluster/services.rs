@@ -21,7 +21,7 @@ const LEAST_RATE: f64 = 40.0;
 /// Time of calls before the first move and after the last one.
 const CALM: Duration = Duration::from_secs(5);
 
-/// What the caller has seen since its start.
+/// Calls of the client since its start.
 #[derive(Debug)]
 struct CallCounts {
     calls: u64,
