@@ -74,10 +74,8 @@ impl Column {
         let inner = path.strip_prefix('{').map_or(Some(path), |open| open.strip_suffix('}'));
         let inner = inner.map(|inner| inner.strip_prefix('.').unwrap_or(inner)).unwrap_or_default();
         if inner.is_empty() || inner.contains(['{', '}']) {
-            return Err(format!(
-                "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{{name1.name2}}' or \
-                 '{{.name1.name2}}'"
-            ));
+            let expected = "'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'";
+            return Err(format!("unexpected path string, expected a {expected}"));
         }
         let path = format!(".{inner}");
         check(&path)?;
